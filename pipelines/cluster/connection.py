@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 from time import monotonic, sleep
-from typing import Any
+from typing import Any, TypeVar
 
 import grpc
 import ray
@@ -38,6 +38,8 @@ NO_DASHBOARD = {"RAY_API_SERVER_ADDRESS": "http://127.0.0.1:9"}  # else Ray Trai
 PASSED_ON = ("MLFLOW_", "GIT_REVISION", "RAY_ADDRESS")  # environment variables, to other nodes
 LOOPBACK = "127.0.0.1:"  # where Ray of this machine alone listens
 PATIENCE = 30.0  # seconds for nodes to appear that a cluster lacks
+
+Result = TypeVar("Result")
 
 
 def connect() -> None:
@@ -151,13 +153,20 @@ def own_address() -> str:
 def on_a_worker(experiment: Experiment, task: Callable[[], None]) -> None:
     """Run a task in this folder with a worker's resources; raises its UserError, or none fits."""
     connect()
-    worker, root = worker_of(experiment.compute), Path.cwd()
+    caller(worker_of(experiment.compute))(task)
+
+
+def caller(worker: Worker) -> Callable[[Callable[[], Result]], Result]:
+    """Runs a task in this folder with the resources of ``worker`` and returns its result; raises
+    its UserError or OSError. Raises UserError if the worker fits nowhere.
+    """
+    root = Path.cwd()
     await_nodes(worker, 1, PATIENCE)
     check_shared(root)
 
-    def there() -> None:
+    def there(task: Callable[[], Result]) -> Result:
         os.chdir(root)
-        task()
+        return task()
 
     nowhere: Any = None  # within no placement group: not within what Tune gave a trial
     remote = ray.remote(
@@ -165,14 +174,19 @@ def on_a_worker(experiment: Experiment, task: Callable[[], None]) -> None:
         num_gpus=worker.gpus,
         scheduling_strategy=PlacementGroupSchedulingStrategy(nowhere),
     )(there)
-    try:
-        ray.get(remote.remote())
-    except RayTaskError as error:
-        if isinstance(error.cause, UserError):
-            raise error.cause from None
-        raise
-    except RayError as error:
-        raise UserError(f"lost while it ran on Ray: {str(error).splitlines()[0]}") from None
+
+    def call(task: Callable[[], Result]) -> Result:
+        try:
+            return ray.get(remote.remote(task))
+        except RayTaskError as error:
+            if isinstance(error.cause, UserError | OSError):
+                raise error.cause from None
+            raise
+        except RayError as error:
+            words = str(error).splitlines()[0]
+            raise UserError(f"lost while it ran on Ray: {words}") from None
+
+    return call
 
 
 def check_shared(folder: Path) -> None:

@@ -1,15 +1,9 @@
-"""Parts of a corpus to token files, one part at a time, by several processes.
+"""Parts of a corpus to token files, one part at a time.
 
 Worker processes import this module and what it needs, so it stays light: no torch, no omegaconf.
 """
 
-import multiprocessing
-import os
-import signal
-import threading
 from collections.abc import Iterable, Iterator
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,11 +13,11 @@ from tokenizers import Tokenizer
 from pipelines.artifacts import corpus
 from pipelines.artifacts.tokens.byte_tokenizer import ByteTokenizer
 from pipelines.artifacts.tokens.token_file import Header, Ids, write_tokens
+from pipelines.cluster.workers import run_tasks
 from pipelines.common.errors import UserError
 from pipelines.tokenize.pieces import pieces
 
 ENCODED_BYTES = 1 << 20  # at once, at least
-MAX_FILES_WITHOUT_WORKERS = 2  # which take less time than starting workers
 
 
 @dataclass(frozen=True)
@@ -119,38 +113,10 @@ def tokenize_part(task: Task) -> Header:
         raise OSError(error.errno, error.strerror, str(task.target)) from None
 
 
-def start_worker(threads: int) -> None:
-    """In a new worker process: use ``threads`` cores, and end with the stage."""
-    os.environ["TOKENIZERS_PARALLELISM"] = "true" if threads > 1 else "false"
-    os.environ["RAYON_NUM_THREADS"] = str(threads)
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # no traceback: the stage prints one line
-    parent = multiprocessing.parent_process()
-    assert parent is not None
-
-    def follow() -> None:
-        parent.join()
-        os._exit(1)
-
-    threading.Thread(target=follow, daemon=True).start()
+def token_files(task: Task) -> Iterator[Header]:
+    yield tokenize_part(task)
 
 
 def tokenize_parts(tasks: list[Task], cores: int) -> Iterator[tuple[Task, Header]]:
-    """Write token files on ``cores`` cores, as they get done; raises UserError or OSError."""
-    workers = min(cores, len(tasks))
-    if workers == 1 or len(tasks) <= MAX_FILES_WITHOUT_WORKERS:  # all cores work on each batch
-        yield from ((task, tokenize_part(task)) for task in tasks)
-        return
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["pipelines.tokenize.encode"])
-    pool = ProcessPoolExecutor(workers, context, start_worker, (cores // workers,))
-    try:
-        futures = {pool.submit(tokenize_part, task): task for task in tasks}
-        for future in as_completed(futures):
-            yield futures[future], future.result()
-    except BrokenProcessPool:
-        raise UserError(
-            "a tokenizing process was killed, perhaps out of memory; the same command "
-            "continues with the rest"
-        ) from None
-    finally:
-        pool.shutdown(cancel_futures=True)
+    """Write token files as they get done; raises UserError or OSError."""
+    return run_tasks(token_files, tasks, cores)

@@ -324,7 +324,7 @@ class Deadly:
 
 def test_a_killed_worker_is_one_line(tasks):
     tasks[2] = replace(tasks[2], dtype=Deadly())
-    with pytest.raises(UserError, match="a tokenizing process was killed"):
+    with pytest.raises(UserError, match="a worker process was killed"):
         list(tokenize_parts(tasks, 2))
 
 

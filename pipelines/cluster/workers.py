@@ -1,0 +1,116 @@
+"""Tasks on all cores of this machine, or, with RAY_ADDRESS, of a Ray cluster.
+
+Worker processes import this module, so it stays light: no torch, no omegaconf.
+"""
+
+import multiprocessing
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import (
+    FIRST_COMPLETED,
+    Executor,
+    Future,
+    ProcessPoolExecutor,
+    ThreadPoolExecutor,
+    wait,
+)
+from concurrent.futures.process import BrokenProcessPool
+from functools import partial
+from itertools import chain, islice
+from typing import TypeVar
+
+from pipelines.common.errors import UserError
+
+MAX_TASKS_WITHOUT_WORKERS = 2  # which take less time than starting workers
+
+Task = TypeVar("Task")
+Result = TypeVar("Result")
+
+
+def run_tasks(
+    function: Callable[[Task], Iterable[Result]], tasks: Iterable[Task], cores: int
+) -> Iterator[tuple[Task, Result]]:
+    """What ``function`` gives for each task, as it gets done: a task's results in order, tasks in
+    any order. Tasks are asked for when a worker is free. A few are done in this process.
+
+    Raises UserError and OSError of a task, once tasks under way have ended.
+    """
+    tasks = iter(tasks)
+    first = [*islice(tasks, max(cores, MAX_TASKS_WITHOUT_WORKERS + 1))]
+    if cores == 1 or len(first) <= MAX_TASKS_WITHOUT_WORKERS:  # all cores work on each
+        yield from ((task, result) for task in chain(first, tasks) for result in function(task))
+        return
+    if os.environ.get("RAY_ADDRESS"):
+        pool, workers, call = on_ray(function)
+    else:
+        pool, workers, call = on_this_machine(function, min(cores, len(first)), cores)
+    tasks, running = chain(first, tasks), dict[Future[list[Result]], Task]()
+    try:
+        while True:
+            for task in islice(tasks, workers - len(running)):
+                running[pool.submit(call, task)] = task
+            if not running:
+                break
+            for future in wait(running, return_when=FIRST_COMPLETED).done:
+                task = running.pop(future)
+                yield from ((task, result) for result in future.result())
+    except BrokenProcessPool:
+        raise UserError(
+            "a worker process was killed, perhaps out of memory; the same command continues with "
+            "the rest"
+        ) from None
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def results(function: Callable[[Task], Iterable[Result]], task: Task) -> list[Result]:
+    return [*function(task)]
+
+
+Workers = tuple[Executor, int, Callable[[Task], list[Result]]]
+
+
+def on_this_machine(
+    function: Callable[[Task], Iterable[Result]], workers: int, cores: int
+) -> Workers[Task, Result]:
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([function.__module__])
+    pool = ProcessPoolExecutor(workers, context, start_worker, (cores // workers,))
+    return pool, workers, partial(results, function)
+
+
+def start_worker(threads: int) -> None:
+    """In a new worker process: use ``threads`` cores, and end with the stage."""
+    os.environ["TOKENIZERS_PARALLELISM"] = "true" if threads > 1 else "false"
+    os.environ["RAYON_NUM_THREADS"] = str(threads)
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # no traceback: the stage prints one line
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+
+    def follow() -> None:
+        parent.join()
+        os._exit(1)
+
+    threading.Thread(target=follow, daemon=True).start()
+
+
+def on_ray(function: Callable[[Task], Iterable[Result]]) -> Workers[Task, Result]:
+    """A thread for each core of the cluster waits for its task; Ray repeats one that is lost."""
+    from pipelines.cluster import connection  # one machine needs no Ray
+
+    connection.connect()
+    workers = connection.Worker(cpus=1, gpus=0)
+    call = connection.caller(workers)
+    count = sum(map(workers.fitting, connection.nodes()))
+
+    def there(task: Task) -> list[Result]:
+        return call(partial(on_one_core, function, task))
+
+    return ThreadPoolExecutor(count), count, there
+
+
+def on_one_core(function: Callable[[Task], Iterable[Result]], task: Task) -> list[Result]:
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"
+    return [*function(task)]
