@@ -123,12 +123,12 @@ NUMBERS = [  # the page, its words with each number in brackets, and the numbers
     ),
     ("measurement/swap", "Each is the mean over (two) draws of z", swap.SAMPLES),
     (
-        "measurement/one_z_per_sequence",
+        "measurement/code_per_sequence",
         "they differ, (25), (50), (75) and (100) %",
         *PERCENT,
     ),
     (
-        "measurement/one_z_per_sequence",
+        "measurement/code_per_sequence",
         "texts among documents (10,000) times",
         permutation.PERMUTATIONS,
     ),

@@ -72,7 +72,7 @@ def family_blocks(family: Benchmarks, analysis: Analysis) -> list[Block]:
         notes += ["\n".join((words, "", *lines))] * bool(lines)
     blocks += map(Text, notes)
     if table := monte_carlo(family):
-        blocks += [explained("What K samples leave open"), table]
+        blocks += [explained("The Monte Carlo error of K samples"), table]
     blocks += sampled_blocks(family, name)
     if family.last_third:
         late = beside(family, late=True)

@@ -1,4 +1,4 @@
-"""What the bits of z say of the tokens of text: a curve over lags, and contexts of single bits."""
+"""What the bits of z say about the tokens of text: a curve over lags, contexts of single bits."""
 
 from collections.abc import Mapping
 
@@ -34,8 +34,9 @@ def section(analysis: Analysis) -> Section | None:
         for run in firsts
         if (bits := run.details.bits)
     ]
-    blocks = [table(runs), *figures, *([explained("Where bits are set"), *folds] if folds else [])]
-    return Section("bit_information", "What the bits of z say of tokens", blocks)
+    certain = [explained("Where a bit is certain"), *folds] if folds else []
+    blocks = [table(runs), *figures, *certain]
+    return Section("bit_information", "What the bits of z say about tokens", blocks)
 
 
 def measured(arm: Arm) -> list[RunResults]:
@@ -94,7 +95,7 @@ def table(runs: list[RunResults]) -> Table:
 
 
 def contexts(bit: InformativeBit) -> list[Block]:
-    information = f"{cell(bit.read)} of the token read, {cell(bit.predicted)} of the one predicted"
+    information = f"{cell(bit.read)} about the token read, {cell(bit.predicted)} about the next one"
     blocks: list[Block] = [heading(f"Bit {bit.bit}: KL {bit.kl}, information {information}")]
     for end, places in (("Highest", bit.set), ("Lowest", bit.unset)):
         blocks.append(Text(f"{end} probability of 1:"))

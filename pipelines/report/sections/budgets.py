@@ -1,4 +1,4 @@
-"""What further tokens buy: the held-out bound at each token budget."""
+"""The held-out bound at each token budget."""
 
 from collections.abc import Mapping
 
@@ -36,7 +36,7 @@ def section(analysis: Analysis) -> Section | None:
                 heading(words),
                 Table(head, rows),
             ]
-    title = "What further tokens buy"
+    title = "The bound against training tokens"
     return Section("budgets", title, blocks) if blocks else None
 
 

@@ -1,4 +1,4 @@
-"""How much should z tell? Held-out figures against κ."""
+"""Held-out figures against κ."""
 
 from collections.abc import Callable
 from itertools import pairwise
@@ -46,7 +46,7 @@ def section(analysis: Analysis) -> Section | None:
             rows += collapse_at_large_kappa(family, analysis)
     collapse = [explained("Collapse at large κ"), Table(HEAD, rows)] if rows else []
     blocks = [*figures, *collapse]
-    return Section("kappa", "How much should z tell?", blocks) if figures else None
+    return Section("kappa", "The bound against κ", blocks) if figures else None
 
 
 def collapse_at_large_kappa(family: list[Arm], analysis: Analysis) -> list[list[str]]:

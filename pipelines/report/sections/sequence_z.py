@@ -1,4 +1,4 @@
-"""What one z per sequence tells of text: whether z of one document are alike, and interpolation."""
+"""What a latent code per sequence says about text: codes of one file alike, and interpolation."""
 
 from ftmodel.analysis.differences import LEVEL
 from ftmodel.analysis.permutation import adjusted
@@ -21,9 +21,9 @@ def section(analysis: Analysis) -> Section | None:
     rows, shares = [], []
     for run, z in measured:
         for text, first, changes in (
-            ("text at the start", z.own, [step.start for step in z.path]),
-            ("text at the end", z.other, [step.end for step in z.path]),
-            ("text at the start, random bits", z.own, [step.random for step in z.path]),
+            ("first text", z.own, [step.start for step in z.path]),
+            ("other text", z.other, [step.end for step in z.path]),
+            ("first text, random bits", z.own, [step.random for step in z.path]),
         ):
             rows.append([run.name, run.kappa, text, *map(estimate, (first, *changes))])
         halves = [half for half in (z.half, z.half_random, z.half_minus_random) if half]
@@ -34,8 +34,8 @@ def section(analysis: Analysis) -> Section | None:
     if apart := [(run.name, z.clusters) for run, z in measured if z.clusters]:
         blocks += [explained("Whether z tells files apart"), of_clusters(apart)]
     if shares:
-        blocks += [explained("What half of the bits bring"), Table(HALVES_HEAD, shares)]
-    return Section("sequence_z", "One z per sequence", blocks)
+        blocks += [explained("Gain from half of the bits"), Table(HALVES_HEAD, shares)]
+    return Section("sequence_z", "One latent code per sequence", blocks)
 
 
 def percent(share: Estimate, decimals: int) -> str:

@@ -15,4 +15,4 @@ def section(analysis: Analysis) -> Section | None:
             differences = (swap.prior_minus_own, swap.other_minus_own, swap.permuted_minus_own)
             cells = map(estimate, (swap.own, *differences))
             rows.append([run.name, run.kappa, f"{swap.texts:,}", *cells])
-    return Section("swap", "The z of another text", [Table(HEAD, rows)]) if rows else None
+    return Section("swap", "Swapping z between texts", [Table(HEAD, rows)]) if rows else None

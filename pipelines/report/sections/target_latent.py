@@ -1,4 +1,4 @@
-"""What z says of the target, on its own: a thin line per seed, a thick one through their means."""
+"""What z alone says about the target: a thin line per seed, a thick line through their means."""
 
 from collections.abc import Mapping
 from math import floor, log2, log10
@@ -31,7 +31,7 @@ def section(analysis: Analysis) -> Section | None:
     arms = [arm for group in analysis.by_data.values() for arm in group if drawable(arm)]
     rows = [row for arm in arms for row in start_row(arm)]
     blocks = [*[Table(HEAD, rows)] * bool(rows), *figures]
-    return Section("target_latent", "What z says of the target", blocks) if figures else None
+    return Section("target_latent", "What z says about the target", blocks) if figures else None
 
 
 def target_figures(run: RunResults) -> dict[str, float | None]:

@@ -19,7 +19,7 @@ def section(analysis: Analysis) -> Section | None:
         for arm in group
         if arm.baseline or asked(arm)
     ]
-    title = "Generations with z of the prior beside reconstructions with z of a text"
+    title = "Generations beside reconstructions"
     blocks = [target_table(arms)]
     return Section("target_reconstruction", title, blocks) if arms else None
 

@@ -84,7 +84,7 @@ def test_all_tables_are_those_that_were_found_right(folder, analysis):
 def test_contexts_are_shown_as_text(analysis):
     text = text_of(bit_information.section(analysis))
     assert "```sample\n0.750 if a <b[\n]a | b_c\n```" in text
-    title = "Bit 2: KL 1.2500 ± 0.5000, information 0.1250 ± 0.0100 of the token read, 0.1250 of"
+    title = "Bit 2: KL 1.2500 ± 0.5000, information 0.1250 ± 0.0100 about the token read, 0.1250"
     assert title in text
 
 
