@@ -140,7 +140,7 @@ NUMBERS = [  # the page, its words with each number in brackets, and the numbers
     ),
     (
         "measurement/differences",
-        "distribution is (20 000) draws of normal samples; refused is p < (0.2)",
+        "distribution is (20 000) draws of normal samples; the test rejects at p < (0.2)",
         differences.DRAWS,
         differences.REFUSED,
     ),
