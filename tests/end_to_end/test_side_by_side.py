@@ -13,7 +13,7 @@ from tests.support.training import losses, outcome, same
 
 pytestmark = pytest.mark.slow
 
-KILLS = 8
+KILLS = 5
 RUNS = ("baseline", "free_k1_8", "free_k1", "text_free_k1_2")
 # one thread as tests/support/project_copy.py has it: sums of two round in another way
 COMMAND = (
