@@ -2,6 +2,7 @@
 
 import tempfile
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -190,9 +191,9 @@ def test_a_compiled_run_agrees_and_a_plain_one_goes_on_from_it(
 )
 def test_a_bf16_run_follows_a_float32_run(workspace, uninterrupted, monkeypatch, compile):
     """At each of 20 steps within 0.015 nats and 0.006 bits, three times what was measured of a
-    compiled run: 0.0044 nats and 0.0018 bits.
+    run that inductor compiled (0.0044 nats and 0.0018 bits); here no C++ is.
     """
-    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(Path("inductor").resolve()))
+    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="aot_eager"))
     _, half = train_run(compute={"precision": Precision.bf16, "compile": compile})
     full = uninterrupted[1]
     assert len(full) == len(half) == 20

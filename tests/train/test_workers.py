@@ -98,7 +98,8 @@ def worker(rank, folder, hows):
     try:
         mesh = init_device_mesh("cpu", (2,))
         for how in hows:
-            for seed, design in enumerate(DESIGNS):
+            designs = DESIGNS[:3] if how == "compiled FSDP" else DESIGNS
+            for seed, design in enumerate(designs):
                 try:
                     compare(design, seed, mesh, how)
                 except AssertionError as difference:
