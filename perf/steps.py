@@ -36,7 +36,12 @@ def compiled(blocks: Sequence[nn.Module]) -> None:
         block.compile()
 
 
-def ours(c: ModelConfig, vocabulary: int, compile_blocks: bool = False) -> tuple[nn.Module, Loss]:
+def ours(
+    c: ModelConfig,
+    vocabulary: int,
+    compile_blocks: bool = False,
+    documents: Tensor | None = None,
+) -> tuple[nn.Module, Loss]:
     model = use_kernels(FreeTransformer(c, vocabulary))
     if compile_blocks:
         compiled(blocks_of(model))
@@ -46,7 +51,7 @@ def ours(c: ModelConfig, vocabulary: int, compile_blocks: bool = False) -> tuple
         noise = None
         if c.latent_bits:
             noise = torch.rand(*inputs.shape, c.latent_bits, device=tokens.device)
-        return training_loss(model, inputs, targets, noise, KAPPA).total
+        return training_loss(model, inputs, targets, noise, KAPPA, documents).total
 
     return model, loss
 

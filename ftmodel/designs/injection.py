@@ -5,6 +5,7 @@ Shapes: B batch, T positions, S keys, D model width, M key-value heads, E head w
 
 import torch
 from torch import Tensor, nn
+from torch.nn.attention.flex_attention import BlockMask
 
 from ftmodel.designs.design import Inject
 from ftmodel.designs.parts import BlockInput, Injection
@@ -72,6 +73,8 @@ class MemoryAttention(Attention):
             keys, values = cache.append(keys, values)
         queries = self.queries(q, at)
         mask = at.causal if causal else at.full
+        if isinstance(mask, BlockMask):  # which has one key a position
+            mask = at.dense(causal)
         if mask is None and causal and queries.shape[2] > 1:
             mask = self.causal_mask(queries, past)
         mask = None if mask is None else mask.repeat_interleave(2, dim=-1)

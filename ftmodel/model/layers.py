@@ -6,10 +6,12 @@ Shapes: B batch, T positions, S keys, D model width, N heads, M key-value heads,
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.nn.attention.flex_attention import BlockMask
 
+from ftmodel.kernels.flex import flex_attend
 from ftmodel.model.cache import LayerCache
 from ftmodel.model.config import ModelConfig
-from ftmodel.model.positions import Positions, rotate
+from ftmodel.model.positions import Mask, Positions, rotate
 
 
 class Attention(nn.Module):
@@ -66,17 +68,16 @@ class Attention(nn.Module):
         return torch.ones(t, past + t, dtype=torch.bool, device=queries.device).tril(past)
 
     def mix(
-        self, queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, causal: bool
+        self, queries: Tensor, keys: Tensor, values: Tensor, mask: Mask, causal: bool
     ) -> Tensor:
         """Attention of (B or 1, N, T, E) to (B, M, S, E), then the output projection: (B, T, D)."""
-        y = self.attend(
-            queries.expand(keys.shape[0], -1, -1, -1),
-            keys,
-            values,
-            attn_mask=mask,
-            is_causal=causal,
-            enable_gqa=self.grouped,
-        )
+        queries = queries.expand(keys.shape[0], -1, -1, -1)
+        if isinstance(mask, BlockMask):
+            y = flex_attend(queries, keys, values, mask, self.grouped)
+        else:
+            y = self.attend(
+                queries, keys, values, attn_mask=mask, is_causal=causal, enable_gqa=self.grouped
+            )
         return self.output(y.transpose(1, 2).flatten(2))
 
 

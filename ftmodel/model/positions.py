@@ -9,10 +9,14 @@ from math import pi
 
 import torch
 from torch import Tensor
+from torch.nn.attention.flex_attention import BlockMask
 
 from ftmodel.designs.sharing import span_starts
+from ftmodel.kernels.flex import document_blocks, flex_works
 from ftmodel.model.checks import check_like
 from ftmodel.model.config import ModelConfig
+
+Mask = Tensor | BlockMask | None
 
 
 def rope_rates(config: ModelConfig, device: torch.device) -> Tensor:
@@ -57,10 +61,10 @@ class Positions:
     """Positions and attention masks of a forward pass, the same for all blocks."""
 
     rope: Tensor  # complex (T, E / 2)
-    # bool (B, 1, T, S): whether a query (T) may read a key (S); None: there are neither documents
-    # nor padding
-    causal: Tensor | None = None  # keys of the same document, not padding, and not later
-    full: Tensor | None = None  # keys of the same document, not padding
+    # bool (B, 1, T, S): whether a query (T) may read a key (S), or FlexAttention's mask (T, T) of
+    # documents on a GPU; None: there are neither documents nor padding
+    causal: Mask = None  # keys of the same document, not padding, and not later
+    full: Mask = None  # keys of the same document, not padding
     documents: Tensor | None = None  # integers (B, T); padding is a document of its own
     padding: Tensor | None = None  # (B,)
     # (B or 1, T) as in sharing.py: whose code each token uses; None: its own, or a given one
@@ -94,7 +98,7 @@ class Positions:
         at = cls(rope_table(config, start, length, device), documents=documents, padding=padding)
         if documents is not None:
             check_like("documents", documents, tokens.shape, tokens)
-            at.read_within(documents)
+            at.read_within(documents, config)
         if padding is not None:
             check_like("padding", padding, tokens.shape[:1], tokens)
             at.read_after(padding, start)
@@ -102,9 +106,18 @@ class Positions:
             at.span_starts = span_starts(config.latent, length, device, documents, padding)
         return at
 
-    def read_within(self, documents: Tensor) -> None:
-        self.full = (documents[:, :, None] == documents[:, None, :]).unsqueeze(1)  # (B, 1, T, T)
-        self.causal = self.full.tril()
+    def read_within(self, documents: Tensor, config: ModelConfig) -> None:
+        if flex_works(documents.device, config.head_channels):
+            self.full = document_blocks(documents, causal=False)
+            self.causal = document_blocks(documents, causal=True)
+        else:
+            self.full, self.causal = self.dense(causal=False), self.dense(causal=True)
+
+    def dense(self, causal: bool) -> Tensor:
+        """The mask (B, 1, T, T) of documents."""
+        assert self.documents is not None
+        same = (self.documents[:, :, None] == self.documents[:, None, :]).unsqueeze(1)
+        return same.tril() if causal else same
 
     def read_after(self, padding: Tensor, start: int) -> None:
         """A padding position still reads itself: a softmax over no key is NaN, times 0 as well."""
@@ -118,5 +131,8 @@ class Positions:
 
     def one(self, t: int, keys: int) -> "Positions":
         """The t-th of these positions alone, which may read the first ``keys``."""
-        causal = None if self.causal is None else self.causal[..., t : t + 1, :keys]
+        causal = self.causal
+        if isinstance(causal, BlockMask):
+            causal = self.dense(causal=True)
+        causal = None if causal is None else causal[..., t : t + 1, :keys]
         return Positions(self.rope[t : t + 1], causal)

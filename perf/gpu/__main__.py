@@ -31,12 +31,14 @@ STEP, DECODING = "perf.gpu.training_step", "perf.decoding"
 SLICE = "perf.gpu.training_slice"
 STEP_TARGET = "time, free ÷ baseline ≤ FLOPs, free ÷ baseline + 0.015"
 DECODING_TARGET = "ours ÷ Hugging Face ≥ 2, free ÷ ours ≥ 0.97"
+DOCUMENTS_TARGET = "FlexAttention ÷ dense mask ≤ 1, in time and memory"
 SLICE_TARGET = "its half of the 20 minutes"
 MFU_TARGET = "model-FLOPs utilisation ≥ 0.40 in bf16"
 PARTS = {
     "tests": Part("perf.gpu.gpu_tests", "all tests marked `gpu` pass", 3),
     "step_1_5b": Part(STEP, f"{MFU_TARGET}; {STEP_TARGET}", 4, {"preset": "1.5 B"}),
     "step_124m": Part(STEP, STEP_TARGET, 3, {"preset": "124 M"}),
+    "documents": Part("perf.gpu.documents", DOCUMENTS_TARGET, 4),
     "decode_small": Part(DECODING, DECODING_TARGET, 3, {"only": "small"}, turns=3),
     "decode_middle": Part(DECODING, DECODING_TARGET, 3, {"only": "middle"}, turns=3),
     "decode_large": Part(DECODING, DECODING_TARGET, 3, {"only": "large"}, turns=3),

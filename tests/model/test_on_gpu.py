@@ -5,6 +5,7 @@ import copy
 import pytest
 import torch
 
+from ftmodel.kernels.flex import flex_works
 from ftmodel.model.mapper import binary_mapper
 from ftmodel.model.objective import training_loss
 from pipelines.train.core.acceleration import blocks_of
@@ -25,13 +26,14 @@ def case(request, make_model, make_tokens, rng):
     return model, tokens, noise
 
 
-def loss_of(model, tokens, noise, device, half=False):
+def loss_of(model, tokens, noise, device, half=False, documents=None):
     """The training loss on a device, and the gradients of all parameters, both on the CPU."""
     model.to(device).zero_grad()
     tokens, noise = tokens.to(device), None if noise is None else noise.to(device)
     kappa = None if noise is None else KAPPA
+    documents = None if documents is None else documents.to(device)
     with torch.autocast(device, torch.bfloat16, enabled=half):
-        loss = training_loss(model, tokens[:, :-1], tokens[:, 1:], noise, kappa).total
+        loss = training_loss(model, tokens[:, :-1], tokens[:, 1:], noise, kappa, documents).total
     loss.backward()
     return loss.detach().cpu(), {name: p.grad.cpu() for name, p in model.named_parameters()}
 
@@ -55,6 +57,24 @@ def test_compiled_blocks_compute_the_same(make_model, make_tokens, rng, gpu):
     for block in blocks_of(model):
         block.compile()
     loss, found = loss_of(model, *given, gpu)
+    torch.testing.assert_close(loss, expected, atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(found, gradients, atol=1e-4, rtol=1e-3)
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_attention_within_documents_is_that_of_the_dense_mask(make_model, rng, gpu, compiled):
+    """By FlexAttention, in blocks of 128 positions."""
+    model, tokens = (
+        make_model(n_layers=2, head_width=16),
+        torch.randint(11, (2, 401), generator=rng),
+    )
+    documents = torch.arange(4).repeat_interleave(torch.tensor([150, 1, 106, 143])).expand(2, -1)
+    given = tokens, torch.rand(2, 400, 3, generator=rng)
+    assert gpu == "cpu" or flex_works(torch.device(gpu, 0), 16)
+    expected, gradients = loss_of(copy.deepcopy(model), *given, "cpu", documents=documents)
+    for block in blocks_of(model) if compiled else ():
+        block.compile()
+    loss, found = loss_of(model, *given, gpu, documents=documents)
     torch.testing.assert_close(loss, expected, atol=1e-4, rtol=1e-4)
     torch.testing.assert_close(found, gradients, atol=1e-4, rtol=1e-3)
 

@@ -8,8 +8,9 @@ import pytest
 
 from ftmodel.costs.training import flops_per_token, memory
 from perf import steps
-from perf.gpu import gpu_tests, training_step
+from perf.gpu import documents, gpu_tests, training_step
 from perf.gpu.peaks import peak
+from tests.support.mutants import rejects
 
 
 @pytest.mark.parametrize(
@@ -66,6 +67,14 @@ def test_tokens_of_all_micro_batches_count(uncompiled, monkeypatch):
     speeds = {f.name: f.median for f in found}
     assert speeds["1.5 B, baseline"] == steps.STEPS_PER_TURN * 3 * 2 * free.context / 2
     assert speeds["1.5 B, free"] == speeds["1.5 B, baseline"] / 2
+
+
+@rejects('flex_works", lambda *_: «False→True»', "FlexAttention measured as the dense mask")
+def test_both_masks_of_documents_are_measured(uncompiled):
+    found = {each.name: each for each in documents.measure(1, True, "cpu")}
+    for context in (32, 64):
+        for what in ("time", "memory"):
+            assert found[f"{context} tokens, {what}, flex ÷ dense"].target == "≤ 1"
 
 
 def test_the_presets_are_the_experiments():
