@@ -185,7 +185,7 @@ NUMBERS = [  # the page, its words with each number in brackets, and the numbers
     ("benchmarks", "the last (50) documents of the validation part", real_benchmarks.HELD_OUT),
     ("benchmarks", "shows `suite.pass_at_k.k`, (1) and (10)", *PassAtK().k),
     ("data", "two primes of (three) digits", factors.DIGITS),
-    ("data", "the paper's task: (eight) letters", target_task.TARGET),
+    ("data", "the paper's task: (eight) copies of a letter", target_task.TARGET),
 ]
 
 
