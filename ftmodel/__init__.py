@@ -1,7 +1,8 @@
 """The Free Transformer (Fleuret 2025, arXiv 2510.17558): the library's public names.
 
-docs/library.md explains them. They are imported when they are first used, so that what needs a
-configuration alone does not import torch.
+docs/library.md explains them. Each name is imported when it is first used, so code that needs only
+a configuration does not import torch. Shapes are in docstrings: B batch, T tokens, D model width,
+H latent bits, V vocabulary, K samples, S chunks. Losses and bounds are in nats, κ is in bits.
 """
 
 from importlib import import_module

@@ -99,7 +99,9 @@ MAX_BITS = {Map.table: 24, Map.linear: 64}
 
 @dataclass
 class LatentDesign:
-    """How z is inferred, embedded, drawn, injected, limited and learned; settings may be words."""
+    """Which parts a latent is made of: how z is inferred, embedded, drawn, injected, limited and
+    learned. Defaults are the paper's. A setting may be given as its name, a string.
+    """
 
     encoder: Encoder = Encoder.shared  # what gives the posterior q(z | x)
     # number of blocks of a separate encoder; null: 2

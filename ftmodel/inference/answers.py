@@ -187,12 +187,14 @@ def log_normalizer(logits: Tensor) -> Tensor:
 
 
 def log_mean_exp(log_probs: Tensor) -> Tensor:
-    """log (1/K) Σ_k exp(log_probs_k), nats, (R,), of (K, R): the mean of probabilities."""
+    """Logarithm of the mean of probabilities: log (1/K) Σ_k exp(log_probs_k) of log_probs (K, R),
+    nats; returns (R,), nats.
+    """
     return log_probs.logsumexp(0) - log(len(log_probs))
 
 
 def monte_carlo_error(log_probs: Tensor) -> Tensor:
-    """Monte-Carlo standard error, nats, (R,), of log_mean_exp of log_probs (K, R); NaN for K = 1.
+    """Monte Carlo standard error, nats, (R,), of log_mean_exp of log_probs (K, R); NaN for K = 1.
 
     Delta method for the logarithm of a mean (Casella & Berger 2002, Statistical Inference,
     theorem 5.5.24): of weights w_k = P(answer | prompt, z_k), std(w) / (√K mean(w)).

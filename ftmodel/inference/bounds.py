@@ -78,7 +78,9 @@ def token_nll(model: FreeTransformer, hidden: Tensor, targets: Tensor) -> Tensor
 def exact_nll(
     model: FreeTransformer, inputs: Tensor, targets: Tensor, segment_ids: Tensor | None = None
 ) -> Tensor:
-    """NLL (S,) in nats of a baseline, for which it is exact; arguments as in ``latent_bounds``."""
+    """Exact NLL of a baseline, nats per chunk, (S,) in float64. Arguments as in ``latent_bounds``.
+    Raises ValueError for targets of another shape and for a Free Transformer.
+    """
     check_like("targets", targets, inputs.shape, inputs)
     hidden = model(inputs, at=model.positions(inputs, documents=segment_ids)).hidden
     return sums(
@@ -162,16 +164,19 @@ def latent_bounds(
     draw: Callable[[], Tensor],
     segment_ids: Tensor | None = None,
 ) -> Bounds:
-    """Bounds on the NLL of ``targets`` (B, T), the successors of ``inputs``, with K = samples.
+    """ELBO, IWAE and prior-sample bound on the NLL of ``targets`` (B, T), the successors of
+    ``inputs`` (B, T), in nats per chunk, with K = ``samples`` of z.
 
-    The lower half and the encoder run once; the upper half twice per sample, and under a recurrent
-    prior once of these token by token.
-
+    The lower half and the encoder run once. The upper half runs twice per sample; under a recurrent
+    prior, one of the two passes goes token by token.
     Args:
         draw: returns new noise (B, T, H), float32, uniform on the multiples of 2^-24 in [0, 1).
             Called 2 K times, for the posterior's and the prior's z in turn.
         segment_ids: (B, T), the number 1 … S of the chunk that a token belongs to, 0 for padding;
             a chunk lies within one row. None: each row is one chunk.
+
+    Raises:
+        ValueError: the model is a baseline, or shapes do not fit ``inputs``.
     """
     latent, draw = model.latent, checked(draw, model, inputs, targets)
     assert latent is not None

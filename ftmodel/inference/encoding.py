@@ -1,4 +1,7 @@
-"""What the encoder says of texts: the logits of the bits of z, and their KL to the prior."""
+"""The encoder's posterior of given texts: the logits of the bits of z, and their KL to the prior.
+
+Shapes: B batch, T tokens, H latent bits.
+"""
 
 import torch
 from torch import Tensor
@@ -12,12 +15,16 @@ from ftmodel.model.objective import kl_per_bit
 def encode(
     model: FreeTransformer, tokens: Tensor, noise: Tensor, documents: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Logits o and KL of each bit, nats, (B, T, H) both, of tokens (B, T); ``documents`` as in
-    ``Positions.of``.
+    """Logits o of the bits of z given tokens (B, T), and the KL of each bit to the prior in nats;
+    both (B, T, H). Where several tokens share a latent code, both are 0 except at its first token.
 
-    A recurrent prior depends on earlier z, which are sampled with ``noise`` (B, T, H), uniform on
-    [0, 1). Under any other prior the upper half does not run. Raises ValueError for a baseline and
-    for arguments that do not fit.
+    Args:
+        noise: (B, T, H), uniform on [0, 1), by which z is sampled. It matters only under a
+            recurrent prior, which depends on the earlier z; else the upper half does not run.
+        documents: (B, T), the number of each token's document; None: each row is one document.
+
+    Raises:
+        ValueError: the model is a baseline, or shapes do not fit ``tokens``.
     """
     latent, hidden = model.latent, None
     if latent is None:

@@ -155,11 +155,10 @@ def filtering_bound(
     stratify: bool = False,
 ) -> Tensor:
     """An upper bound, in expectation, on the NLL of ``targets`` (B, T), the successors of
-    ``inputs``: (S,) nats, float64, with K = ``particles``.
+    ``inputs`` (B, T), by a filter of K = ``particles``: nats per chunk, (S,) in float64.
 
     The lower half runs once for all particles. Memory: the upper half's keys and values for S · K
     chunks.
-
     Args:
         draw: returns new noise (B, T, H), uniform on [0, 1). Called K + 1 times: for the z of each
             particle, and for resampling, which uses the first of its H numbers; once more to
@@ -170,6 +169,10 @@ def filtering_bound(
         proposal: the share of the encoder's logits in those that propose z, the rest being the
             prior's: 0 is the prior, 1 the posterior.
         stratify: whether the particles of a chunk draw their z together: see ``stratified``.
+
+    Raises:
+        ValueError: the model is a baseline or has one latent code per sequence, or shapes do not
+            fit ``inputs``.
     """
     draw = checked(draw, model, inputs, targets)
     if model.latent is None or model.config.latent.one_code:

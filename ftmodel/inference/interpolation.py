@@ -1,6 +1,7 @@
-"""From the z of one text to that of another, a few bits at a time: cross-entropy of both.
+"""Cross-entropy of two texts while the latent code of one is changed, a few bits at a time, into
+that of the other. For designs with one latent code per sequence.
 
-Like the swap of z it is reconstruction, and no language-model loss. For one z per sequence.
+Like the swap of z, this is a reconstruction cross-entropy, not a language-model loss.
 
 Shapes: S texts, T tokens, H latent bits, F steps.
 """

@@ -43,8 +43,9 @@ class LatentSource(ABC):
 
 @dataclass(frozen=True)
 class FromPrior(LatentSource):
-    """z drawn from the generator; ``share`` neighbouring rows have the same noise, hence under the
-    uniform prior the same z of new tokens.
+    """Noise from the generator of ``generate``, so z of new tokens comes from the prior. Groups of
+    ``share`` neighbouring rows have the same noise, and so under the uniform prior the same z of
+    new tokens.
     """
 
     share: int = 1
@@ -63,7 +64,9 @@ class FromPrior(LatentSource):
 
 @dataclass(frozen=True)
 class Pinned(LatentSource):
-    """The same noise in every row, that of ``seed``, from each row's first token after padding."""
+    """The same noise in every row, drawn with ``seed`` and counted from each row's first token
+    after its padding. Under the uniform prior all rows then have the same z of new tokens.
+    """
 
     seed: int
 
@@ -80,7 +83,9 @@ class Pinned(LatentSource):
 
 @dataclass(frozen=True)
 class Codes(LatentSource):
-    """Given codes of new tokens, (N,) or (B, N); the prompt's noise is drawn from the generator."""
+    """Given codes of the new tokens, integers (N,) or (B, N) in 0 … 2^H − 1; N − 1 of them are
+    enough. The z of the prompt comes from the encoder, with noise from the generator.
+    """
 
     z: Tensor
 
@@ -101,8 +106,9 @@ class Codes(LatentSource):
 
 @dataclass(frozen=True)
 class Noise(LatentSource):
-    """Given noise (B, T, H) or (B, T − 1, H) or longer, for all positions; padding may hold any. A
-    noise of −1 sets a bit and 1 clears it, at the prompt's positions too.
+    """Given noise (B, T, H) for the prompt and the new tokens. The last position may be missing,
+    and padding may hold any number. Noise of −1 sets a bit and noise of 1 clears it, also at the
+    prompt's positions.
     """
 
     values: Tensor

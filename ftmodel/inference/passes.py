@@ -20,9 +20,10 @@ def with_codes(
     at: Positions | None = None,
     cache: list[LayerCache] | None = None,
 ) -> Output:
-    """Activations after tokens (B, T) with z = ``codes`` (B, T), which after a cache must be the
-    same for all tokens that share a latent code. Other arguments as in ``FreeTransformer.forward``.
-    Raises ValueError for a baseline and for codes of another shape or outside 0 … 2^H − 1.
+    """Read tokens (B, T) with z = ``codes`` (B, T), integers. Other arguments as in
+    ``FreeTransformer.forward``. Tokens that share a latent code use that of the first of them;
+    after a cache their codes must be equal. Raises ValueError for a baseline and for codes of
+    another shape or outside 0 … 2^H − 1.
     """
     if model.latent is None:
         raise ValueError("codes: a baseline has no latent")
@@ -42,9 +43,10 @@ def from_prior(
     cache: list[LayerCache] | None = None,
     before: Tensor | None = None,
 ) -> Output:
-    """Activations after tokens (B, T) with z drawn from the prior by ``noise`` (B, T, H), as in
-    ``upper_from_prior``. Other arguments as in ``FreeTransformer.forward``. Raises ValueError for a
-    baseline and for noise of another shape.
+    """Read tokens (B, T) with z drawn from the prior by ``noise`` (B, T, H), uniform on [0, 1): bit
+    h is [noise_h < p_h], and p_h = 1/2 under the uniform prior. After a cache, a recurrent prior
+    also needs ``before`` (B, D), ``Output.hidden`` of the last token read. Other arguments as in
+    ``FreeTransformer.forward``. Raises ValueError for a baseline and for noise of another shape.
     """
     check_noise(model.config, tokens, noise)
     start = cached(cache)

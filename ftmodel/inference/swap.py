@@ -1,7 +1,7 @@
-"""How well texts are rebuilt with z that is not their own: cross-entropy per text, in nats.
+"""Cross-entropy of texts with z that is not their own, per text, in nats.
 
-It is the reconstruction cross-entropy with other z in the place of the posterior's, and as little a
-language-model loss as that.
+It is the reconstruction cross-entropy with another z in place of a sample of the posterior. Neither
+is a language-model loss.
 
 Shapes: S texts, T tokens, D model width, H latent bits.
 """

@@ -59,7 +59,9 @@ class LayerCache:
 
 
 def new_cache(config: ModelConfig, capacity: int) -> list[LayerCache]:
-    """An empty cache of all blocks, for sequences of up to ``capacity`` positions."""
+    """An empty key-value cache, one ``LayerCache`` per block, for sequences of up to ``capacity``
+    positions. The first pass that uses it fixes the number of rows.
+    """
     return [LayerCache(capacity) for _ in range(config.n_layers)]
 
 

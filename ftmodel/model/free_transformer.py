@@ -20,7 +20,9 @@ from ftmodel.model.positions import Positions
 
 @dataclass
 class Output:
-    """Result of a forward pass. A baseline has only ``hidden``; logits need an encoder pass."""
+    """Result of a forward pass. A baseline has only ``hidden``. The logits of bits are there if the
+    encoder has run, which is not the case with given codes or with z from the prior.
+    """
 
     hidden: Tensor  # (B, T, D), normalised, ready for the read-out
     codes: Tensor | None = None  # z (B, T)
@@ -29,12 +31,15 @@ class Output:
 
 
 class FreeTransformer(nn.Module):
-    """Decoder whose middle block reads a latent code per token through its keys and values. With
-    ``config.latent_bits == 0`` it is the baseline: the same blocks, no latent.
+    """Decoder whose middle block reads a latent code per token through its keys and values
+    (Algorithm 2). With ``config.latent_bits == 0`` it is the baseline: the same blocks, no latent.
+    ``config.latent`` may replace parts of the paper's design.
     """
 
     def __init__(self, config: ModelConfig, vocab_size: int) -> None:
-        """Raises ValueError if no model can be built from ``config``."""
+        """Make a model of V = ``vocab_size`` tokens with random weights, drawn from torch's default
+        generator. Raises ValueError, naming the field, if no model can be built from ``config``.
+        """
         super().__init__()
         config.validate()
         self.config = config
@@ -56,11 +61,19 @@ class FreeTransformer(nn.Module):
         at: Positions | None = None,
         cache: list[LayerCache] | None = None,
     ) -> Output:
-        """Read tokens (B, T). ``noise`` (B, T, H), uniform on [0, 1), samples z from the encoder,
-        in training and for a prompt; only a baseline takes None. For given codes, and for z from
-        the prior, see inference/passes.py. ``at``, made by ``self.positions``, locates documents
-        and padding. A baseline may continue the tokens in ``cache``; an encoder needs an empty one.
-        Raises ValueError for arguments that do not fit.
+        """Read tokens (B, T) with z from the encoder, as in training and for a prompt. For given
+        codes, and for z from the prior, see inference/passes.py.
+
+        Args:
+            noise: (B, T, H), uniform on [0, 1): bit h of z is [noise_h < sigmoid(o_h)]. A baseline
+                takes None.
+            at: documents and padding, from ``self.positions``; None: there are neither.
+            cache: keys and values of the tokens before, from ``new_cache``, to which those of
+                ``tokens`` are added. An encoder needs an empty one, as it reads from the first
+                token on.
+
+        Raises:
+            ValueError: the arguments do not fit the model or each other.
         """
         past = cached(cache)
         at = at or self.positions(tokens, past)

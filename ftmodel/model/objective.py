@@ -30,12 +30,14 @@ def kl_per_bit(o: Tensor, prior: Tensor | None = None) -> Tensor:
 
 @dataclass
 class Loss:
-    """Scalars in nats per token; for a baseline kl and hinge are None and total is ce."""
+    """Scalars in nats per token, means over the tokens of a batch. For a baseline, total is ce and
+    the other fields are None.
+    """
 
     total: Tensor  # ce + beta * hinge, with a gradient of its own for a learned prior
-    ce: Tensor
-    kl: Tensor | None = None  # full KL, not the hinge
-    hinge: Tensor | None = None
+    ce: Tensor  # cross-entropy; of a Free Transformer the reconstruction term
+    kl: Tensor | None = None  # full KL to the prior, not the hinge
+    hinge: Tensor | None = None  # mean of max(0, KL_t − κ), as ``free_bits`` in designs/hinge.py
     kl_of_bits: Tensor | None = None  # (H,), each bit's part of kl, without gradients
 
 
@@ -49,13 +51,18 @@ def training_loss(
     over_workers: Reduce | None = None,
     beta: float = 1.0,
 ) -> Loss:
-    """Loss of ``targets`` (B, T), the successors of ``inputs`` (B, T).
+    """Loss of ``targets`` (B, T), the successors of ``inputs`` (B, T): cross-entropy + β · hinge,
+    nats per token.
 
-    A Free Transformer needs ``noise`` (B, T, H), uniform on [0, 1), and ``kappa_bits``, κ in bits
-    per token; ``beta`` is the weight of its hinge, 1 in the paper. ``documents`` (B, T) as in
-    ``Positions.of``; ``over_workers`` as in ``free_bits``. Raises ValueError for shapes that do
-    not fit each other.
+    Args:
+        noise: (B, T, H), uniform on [0, 1), which samples z from the encoder; None for a baseline.
+        kappa_bits: κ, the free bits per token; None for a baseline.
+        documents: (B, T), the number of each token's document; None: each row is one document.
+        over_workers: the mean over data-parallel workers, for a hinge of a whole batch.
+        beta: β, 1 in the paper.
 
+    Raises:
+        ValueError: shapes do not fit each other, or a Free Transformer has no noise or no κ.
     Free bits apply to the encoder. A learned prior is fitted to the whole KL, even below κ, where
     the hinge has no gradient. A recurrent prior reads the upper half's state, which depends on
     earlier codes. Through that state the KL gives the encoder a gradient even below κ, towards
