@@ -109,7 +109,7 @@ def stage_flops(plan: RunPlan) -> dict[str, float]:
     """What a run's training and evaluation take, roughly: the longest way is started first."""
     spec, settings = plan.spec, plan.spec.experiment.evaluation
     passes = 1.0  # forward, of a token that is scored; one with its gradients is worth three
-    if spec.config.latent_bits:
+    if spec.config.noise_width:
         given = settings.particles
         particles = given if isinstance(given, int) else USUAL_PARTICLES
         passes += settings.filters * particles + settings.iwae_samples

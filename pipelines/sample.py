@@ -81,7 +81,7 @@ def main(
     spec = RunSpec(load_stage("runs", run), run)
     model, _, shards = load_trained(spec)
     is_target, is_process = spec.data.source == "target", shards.metadata.row_length is not None
-    if model.latent is None and z == "pinned":
+    if not model.config.noise_width and z == "pinned":
         raise UserError(f"{run} is a baseline: it has no z to pin")
 
     tokenizer = shards.tokenizer()
@@ -112,7 +112,7 @@ def main(
     colour = colours()
     kind = "the same z in a group" if pinned else "z drawn for each sequence"
     if model.latent is None:
-        kind = "no latent"
+        kind = kind.replace("z", "random prefix") if model.prefix else "no latent"
     elif pinned and not model.config.latent.uniform_prior:
         kind = "the same random numbers for z in a group"
     for index, group in enumerate(sequences.split(size), 1):

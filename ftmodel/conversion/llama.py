@@ -44,10 +44,12 @@ def to_pairs(weight: Tensor, heads: int) -> Tensor:
 def llama_config(config: ModelConfig, vocab_size: int) -> dict[str, Any]:
     """The entries that fix the function of a LlamaConfig, with ``qkv_bias`` of a Qwen2Config, or
     with ``qk_norm`` of a Qwen3Config. Raises ValueError for any other model: with both settings,
-    with a latent, or with attention within documents.
+    with a latent, a random prefix, or attention within documents.
     """
     if config.latent_bits:
         raise ValueError("a Free Transformer is not a Llama: it has a latent")
+    if config.random_prefix:
+        raise ValueError("random_prefix: a Llama has no random tokens before a sequence")
     if config.document_mask:
         raise ValueError("document_mask: a Llama cannot keep attention within documents")
     if config.qkv_bias and config.qk_norm:

@@ -253,7 +253,7 @@ def step_data(config: ModelConfig, batch: int) -> tuple[Tensor | None, ...]:
     """Inputs, targets, noise and documents of a step."""
     tokens = torch.zeros(batch, config.context + 1, dtype=torch.long)
     inputs, targets, documents = tokens[:, :-1], tokens[:, 1:], torch.zeros_like(tokens[:, 1:])
-    noise = torch.zeros(*inputs.shape, config.latent_bits) if config.latent_bits else None
+    noise = torch.zeros(*inputs.shape, config.noise_width) if config.noise_width else None
     return inputs, targets, noise, documents if config.document_mask else None
 
 

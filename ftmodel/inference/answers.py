@@ -5,7 +5,8 @@ q(z | prompt), z for the answer from the prior, and probabilities are averaged o
 
     P(answer | prompt) ≈ (1/K) Σ_k P(answer | prompt, z_k)
 
-An encoder that had read the answer could write it into z, and any answer would seem probable.
+An encoder that had read the answer could write it into z, and any answer would seem probable. A
+random prefix is averaged over in the same way, and drawn before prompt and answer.
 
 Shapes: B prompts, P tokens each; R answers, A tokens each, N in all; H latent bits, K samples,
 D model width, V vocabulary.
@@ -21,7 +22,7 @@ from torch import Tensor
 from ftmodel.inference.passes import upper_from_prior
 from ftmodel.inference.prompt_spans import noise_of_new_tokens, settled_noise
 from ftmodel.model.cache import LayerCache, new_cache
-from ftmodel.model.checks import check_like
+from ftmodel.model.checks import check_like, check_noise
 from ftmodel.model.free_transformer import FreeTransformer
 
 READ_OUT_ELEMENTS = 1 << 25  # of the logits (tokens, V) in memory, but for those of one answer
@@ -29,7 +30,7 @@ READ_OUT_ELEMENTS = 1 << 25  # of the logits (tokens, V) in memory, but for thos
 
 @dataclass
 class AnswerScores:
-    """Scores of R answers; K = 1 for a baseline, whose scores are exact."""
+    """Scores of R answers; K = 1 for a baseline without random prefix, whose scores are exact."""
 
     log_probs: Tensor  # (K, R) nats, float64: log P(answer | prompt, z_k)
     # (R,) whether every token of the answer is the most probable next one; for a latent model
@@ -48,16 +49,20 @@ class LowerHalf:
         answers: Tensor,
         lengths: Tensor,
         rows: Tensor,
+        noise: Tensor | None = None,
     ) -> None:
-        """Arguments as in ``score_answers``, all on one device; None for no padding at all."""
+        """Arguments as in ``score_answers``, all on one device; padding None for none at all;
+        ``noise`` (B, P, n) draws a random prefix.
+        """
         p, a, device = prompts.shape[1], answers.shape[1], prompts.device
         self.model, self.rows, self.lengths = model, rows, (p, a - 1)
         self.mask = torch.arange(a, device=device) < lengths[:, None]  # (R, A): N tokens in all
         self.at = model.positions(prompts, padding=padding)
         later = None if padding is None else padding[rows]
-        self.after = model.positions(answers[:, :-1], p, padding=later)
         cache = new_cache(model.config, p)
-        self.x = model.lower(prompts, self.at, cache)  # (B, P, D)
+        self.x = model.lower(prompts, self.at, cache, noise)  # (B, P, D)
+        start = self.at.prefix + p
+        self.after = model.positions(answers[:, :-1], start, padding=later)
         # (R, A − 1, D): the last token of an answer is predicted and never read
         self.x_answer: Tensor | None = None
         if a > 1:
@@ -65,7 +70,7 @@ class LowerHalf:
 
     def for_answers(self, cache: list[LayerCache]) -> list[LayerCache]:
         """The prompts' cache, copied for each answer, with room for it."""
-        return [layer.select(self.rows, sum(self.lengths)) for layer in cache]
+        return [layer.select(self.rows, layer.length + self.lengths[1]) for layer in cache]
 
     def predict(self, r: Tensor | None, noise: Tensor | None) -> Tensor:
         """Activations (N, D) that predict the answers' tokens, answer by answer, given the
@@ -107,9 +112,10 @@ def score_answers(
         answers: (R, A), A ≥ 1, padded on the right; padding may hold any token.
         lengths: (R,), tokens of each answer, at least 1.
         rows: (R,), the index 0 … B − 1 of the prompt that each answer continues.
-        draws: None for a baseline; else K times noise (B, P + A − 1, H), uniform on [0, 1): at the
-            prompt's positions it samples the encoder's bits, at the answer's those of the prior,
-            the same noise for all answers to a prompt, so that under the uniform prior they are
+        draws: None for a baseline; for one with a random prefix K times noise (B, P, n) or longer;
+            else K times noise (B, P + A − 1, H), uniform on [0, 1): at the prompt's positions it
+            samples the encoder's bits, at the answer's those of the prior, the same noise for all
+            answers to a prompt, so that under the uniform prior they are
             compared under the same z. Noise at padding is not used.
 
     Raises ValueError for arguments that do not fit each other.
@@ -119,16 +125,21 @@ def score_answers(
     answers, lengths, rows = answers.to(device), lengths.to(device), rows.to(device)
     for name, x in (("lengths", lengths), ("rows", rows)):
         check_like(name, x, (len(answers),), prompts)
-    lower = LowerHalf(model, prompts, padding, answers, lengths, rows)
+    if draws is not None and not model.config.noise_width:
+        raise ValueError("draws: a baseline has no latent and takes None")
+    common = model, prompts, padding, answers, lengths, rows
+    hidden = []
     if model.latent is None:
-        if draws is not None:
-            raise ValueError("draws: a baseline has no latent and takes None")
-        hidden = [lower.predict(None, None)]
+        for noise in [None] if draws is None else draws:
+            of_prompt = None if noise is None else noise[:, :p].to(device)
+            check_noise(model.config, prompts, of_prompt)
+            lower = LowerHalf(*common, of_prompt)
+            hidden.append(lower.predict(None, None))
     else:
         if draws is None:
             raise ValueError("draws: a Free Transformer samples z with noise, not None")
+        lower = LowerHalf(*common)
         o = model.encode(prompts, lower.x, lower.at)  # of the prompt alone
-        hidden = []
         for draw in draws:
             noise = draw.to(device)
             check_like("draws", noise, (len(o), p + answers.shape[1] - 1, o.shape[-1]), o)

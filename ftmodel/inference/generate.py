@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Generator, Tensor
 
-from ftmodel.inference.latent_source import Codes, FromPrior, LatentSource
+from ftmodel.inference.latent_source import Codes, FromPrior, LatentSource, Noise, Pinned
 from ftmodel.inference.prompt_spans import noise_of_new_tokens, settled_noise
 from ftmodel.inference.sampling import check_tokens, sample_token, token_draws
 from ftmodel.kernels.fast_decoder import FastDecoder, PlainDecoder, decoder
@@ -68,8 +68,9 @@ def generate(
         generator: CPU generator that draws z, if ``z`` needs it, and then the tokens; or one for
             each row, which draws that row's tokens independently of the others, and no z. All
             numbers are drawn at the start, however soon ``until`` ends a row.
-        z: where z comes from: ``FromPrior``, ``Pinned``, ``Codes`` or ``Noise``. A baseline has no
-            z and takes only ``FromPrior``, which it ignores.
+        z: where z comes from: ``FromPrior``, ``Pinned``, ``Codes`` or ``Noise``; all but ``Codes``
+            may also draw a random prefix. Any other baseline has no z and takes only ``FromPrior``,
+            which it ignores.
         temperature: of the token distribution; 0 takes the most probable token.
         padding: (B,), how many of the first positions of each prompt are padding, fewer than P, so
             that prompts may differ in length; padding may hold any token.
@@ -134,7 +135,8 @@ def check_arguments(
         )
     if temperature < 0:
         raise ValueError(f"a temperature of {temperature} is negative")
-    if model.latent is None and not isinstance(z, FromPrior):
+    drawn = FromPrior if model.prefix is None else (FromPrior, Pinned, Noise)
+    if model.latent is None and not isinstance(z, drawn):
         raise ValueError("a baseline has no z to pin")
     if isinstance(z, Codes) and model.config.latent.shared_codes:
         raise ValueError(
@@ -160,15 +162,17 @@ def prefill(
     (b, p), device = prompt.shape, prompt.device
     padding = padding.to(device) if padding is not None and padding.any() else None
     noise = later = draws = None
-    if model.latent is not None:
-        noise = z.noise((b, p + n_new, model.config.latent_bits), generator, padding).to(device)
+    if width := model.config.noise_width:
+        noise = z.noise((b, p + n_new, width), generator, padding).to(device)
         later = z.of_new_tokens(noise[:, p:]).to(device)
         noise = settled_noise(model, prompt, noise[:, :p], padding)
     if temperature:
         draws = token_draws(generator, b, n_new).to(device)
     cache = new_cache(model.config, p + n_new)
     out = model(prompt, noise, model.positions(prompt, padding=padding), cache)
-    if later is not None and out.codes is not None:
+    if out.codes is None:
+        later = None
+    elif later is not None:
         later = noise_of_new_tokens(model, later, out.codes, padding).transpose(0, 1)
     rows = ActiveRows(model, slice(None), cache, padding, later, draws, rounded)
     return rows, out.hidden[:, -1]

@@ -1,4 +1,5 @@
-"""The NLL of a model with one z per sequence, exact or bounded from above, per chunk, in nats.
+"""The NLL of a model with one z, or one random prefix, per sequence, exact or bounded from above,
+per chunk, in nats.
 
 p(x) = Σ_z p(x | z) p(z) is summed as it is written where H is small. Else it is estimated by
 importance sampling, every second z proposed by the encoder and the others by the prior, and all of
@@ -26,11 +27,13 @@ from ftmodel.inference.bounds import (
     log_density_ratio,
     lower_half,
     prior_probability,
+    row_ids,
     sampled_probability,
     sums,
     token_nll,
 )
 from ftmodel.inference.filtering import filtering_bound
+from ftmodel.model.checks import check_like
 from ftmodel.model.config import ModelConfig
 from ftmodel.model.free_transformer import FreeTransformer
 from ftmodel.model.mapper import bit_table, pack_bits
@@ -72,6 +75,36 @@ def enumerated_nll(
 
 
 @torch.inference_mode()
+def prefix_bound(
+    model: FreeTransformer,
+    inputs: Tensor,
+    targets: Tensor,
+    samples: int,
+    draw: Callable[[], Tensor],
+    segment_ids: Tensor | None = None,
+) -> Tensor:
+    """An upper bound, in expectation, on the NLL of a baseline with a random prefix c: (S,) nats,
+
+        −log (1/K) Σ_k p(x | c_k),  c_k uniform,  K = ``samples``;
+
+    exact where n = 1 and K is a multiple of 16, as the first token of c takes evenly spaced values,
+    from a random one on. Arguments as in ``latent_bounds``, with noise (B, T, n), but for one chunk
+    in a row at most, at its beginning: it has the prefix of the row. Raises ValueError otherwise.
+    """
+    check_like("targets", targets, inputs.shape, inputs)
+    ids = row_ids(inputs) if segment_ids is None else segment_ids
+    if not ((ids == ids[:, :1]) | (ids == 0)).all():
+        raise ValueError("segment_ids: a row with a random prefix holds one chunk")
+    first, log_p = draw()[..., 0], []
+    for k in range(samples):
+        noise = draw()
+        noise[..., 0] = (first + k / samples) % 1
+        hidden = model(inputs, noise).hidden
+        log_p.append(-sums(token_nll(model, hidden, targets), ids))
+    return importance_bound(torch.stack(log_p), samples)
+
+
+@torch.inference_mode()
 def sequence_bound(
     model: FreeTransformer,
     inputs: Tensor,
@@ -110,11 +143,14 @@ def nll_bound(
     proposal: float | None = None,
     stratify: bool = False,
 ) -> Tensor:
-    """The bound by which a model is compared, (S,): ``sequence_bound`` if there is one z per
-    sequence, else ``filtering_bound``, whose arguments these are. Without a ``proposal`` it uses
+    """The bound by which a model is compared, (S,): ``prefix_bound`` of a baseline with a random
+    prefix, ``sequence_bound`` if there is one z per sequence, else ``filtering_bound``, whose
+    arguments these are. Without a ``proposal`` it uses
     the default of the design.
     """
     common = model, inputs, targets, samples, draw, segment_ids
+    if model.prefix is not None:
+        return prefix_bound(*common)
     if model.config.latent.one_code:
         return sequence_bound(*common)
     if proposal is None:

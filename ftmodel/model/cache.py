@@ -60,9 +60,9 @@ class LayerCache:
 
 def new_cache(config: ModelConfig, capacity: int) -> list[LayerCache]:
     """An empty key-value cache, one ``LayerCache`` per block, for sequences of up to ``capacity``
-    positions. The first pass that uses it fixes the number of rows.
+    positions beside a random prefix. The first pass that uses it fixes the number of rows.
     """
-    return [LayerCache(capacity) for _ in range(config.n_layers)]
+    return [LayerCache(config.random_prefix + capacity) for _ in range(config.n_layers)]
 
 
 def cached(cache: list[LayerCache] | None) -> int:

@@ -21,19 +21,24 @@ def check_codes(codes: Tensor, bits: int) -> None:
 
 def check_noise(config: ModelConfig, tokens: Tensor, noise: Tensor | None, past: int = 0) -> None:
     """Raise ValueError unless ``noise`` (B, T, H) can sample z from the encoder of tokens (B, T),
-    before which ``past`` are in a cache; None for a baseline.
+    before which ``past`` are in a cache, or the random prefix of a baseline; None for any other
+    baseline.
     """
-    shape = *tokens.shape, config.latent_bits
-    if noise is None and config.latent_bits:
-        raise ValueError(f"noise: a Free Transformer samples z with noise {shape}, not None")
+    shape = *tokens.shape, config.noise_width
+    if noise is None and (config.latent_bits or (config.random_prefix and not past)):
+        what = (
+            "a random prefix is drawn" if config.random_prefix else "a Free Transformer samples z"
+        )
+        raise ValueError(f"noise: {what} with noise {shape}, not None")
     if noise is None:
         return
-    if not config.latent_bits:
+    if not config.noise_width:
         raise ValueError("noise: a baseline has no latent and takes None")
     check_like("noise", noise, shape, tokens)
     if not noise.is_floating_point():
         raise ValueError(f"noise: its type is {noise.dtype}, not a floating-point one")
     if past:
-        raise ValueError(
-            f"cache: it holds {past} tokens, but the encoder must read from the first on"
+        reader = (
+            "a random prefix must stand before" if config.random_prefix else "the encoder must read"
         )
+        raise ValueError(f"cache: it holds {past} tokens, but {reader} from the first on")

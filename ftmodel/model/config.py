@@ -10,7 +10,7 @@ from ftmodel.model.limits import check_limits, limited, limits
 DECODER = (
     *("n_layers", "d_model", "n_heads", "n_kv_heads", "head_width", "ffn_width"),
     *("tied", "qkv_bias", "qk_norm", "norm_eps", "rope_theta", "rope_factor"),
-    *("rope_low_freq", "rope_high_freq", "rope_old_context"),
+    *("rope_low_freq", "rope_high_freq", "rope_old_context", "random_prefix"),
 )
 LAYERS = limits(at_least=1, at_most=1 << 10)
 WIDEST = 1 << 20  # so that no tensor's size overflows 64 bits
@@ -51,6 +51,9 @@ class ModelConfig:
     # the context that the model was first trained with
     rope_old_context: int = limited(8192, at_least=1, at_most=WIDEST)
     norm_eps: float = limited(1e-5, above=0)  # added to the mean square in RMSNorm
+    # n, the random tokens before each row of a baseline (Nagarajan et al. 2025), which all tokens
+    # of the row read. They come on top of the context. Set it for an arm, not here
+    random_prefix: int = limited(0, at_least=0)
     # standard deviation of the initial token embeddings
     embedding_std: float = limited(0.02, above=0)
     # standard deviation of the initial encoder block, its readout and the post-sampler
@@ -93,8 +96,19 @@ class ModelConfig:
             )
         if self.latent_block is not None and not 1 <= self.latent_block <= self.n_layers:
             raise ValueError(f"latent_block: {self.latent_block} is outside 1 … {self.n_layers}")
+        if self.random_prefix >= self.context:
+            raise ValueError(
+                f"random_prefix: {self.random_prefix} must be less than the context {self.context}"
+            )
+        if self.random_prefix and self.document_mask:
+            raise ValueError(
+                f"random_prefix: {self.random_prefix} tokens stand before a whole row, but "
+                "document_mask keeps attention within documents"
+            )
         if not self.latent_bits:
             return
+        if self.random_prefix:
+            raise ValueError(f"random_prefix: {self.random_prefix}, but a Free Transformer has z")
         first = self.latent.first_block
         if first is not None and self.latent_block not in (None, first + 1):
             raise ValueError(
@@ -125,6 +139,13 @@ class ModelConfig:
     def post_sampler_std(self) -> float:
         """Initial std of the post-sampler, for r of ``latent_std``: a linear r sums H vectors."""
         return self.latent_std / sqrt(self.latent.vectors(self.latent_bits))
+
+    @property
+    def noise_width(self) -> int:
+        """How many random numbers on [0, 1) go with a token: H, of which its z is drawn; or n, of
+        which those of a row's first token give the random prefix.
+        """
+        return self.latent_bits or self.random_prefix
 
     @property
     def latent_capacity(self) -> float:

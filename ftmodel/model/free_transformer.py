@@ -16,6 +16,7 @@ from ftmodel.model.config import ModelConfig
 from ftmodel.model.initial_weights import draw_weights
 from ftmodel.model.latent import Latent
 from ftmodel.model.positions import Positions
+from ftmodel.model.prefix import RandomPrefix
 
 
 @dataclass
@@ -52,6 +53,7 @@ class FreeTransformer(nn.Module):
         self.readout = nn.Linear(config.d_model, vocab_size, bias=False)
         if config.tied:
             self.readout.weight = self.embedding.weight
+        self.prefix = RandomPrefix(config.d_model) if config.random_prefix else None
         draw_weights(self, config)
 
     def forward(
@@ -65,8 +67,9 @@ class FreeTransformer(nn.Module):
         codes, and for z from the prior, see inference/passes.py.
 
         Args:
-            noise: (B, T, H), uniform on [0, 1): bit h of z is [noise_h < sigmoid(o_h)]. A baseline
-                takes None.
+            noise: (B, T, H), uniform on [0, 1): bit h of z is [noise_h < sigmoid(o_h)];
+                (B, T, n) for a baseline with a random prefix of n tokens. Any other baseline takes
+                None.
             at: documents and padding, from ``self.positions``; None: there are neither.
             cache: keys and values of the tokens before, from ``new_cache``, to which those of
                 ``tokens`` are added. An encoder needs an empty one, as it reads from the first
@@ -78,7 +81,7 @@ class FreeTransformer(nn.Module):
         past = cached(cache)
         at = at or self.positions(tokens, past)
         check_noise(self.config, tokens, noise, past)
-        x = self.lower(tokens, at, cache)
+        x = self.lower(tokens, at, cache, noise)
         if self.latent is None:
             return Output(self.upper(x, None, at, cache))
         assert noise is not None
@@ -87,9 +90,19 @@ class FreeTransformer(nn.Module):
         hidden = self.upper(x, r, at, cache)
         return Output(hidden, at_starts(z, at.span_starts), o, self.prior_logits(x, at, hidden))
 
-    def lower(self, tokens: Tensor, at: Positions, cache: list[LayerCache] | None = None) -> Tensor:
-        """Blocks 1 … L/2, below the injection: tokens (B, T) to activations x (B, T, D)."""
+    def lower(
+        self,
+        tokens: Tensor,
+        at: Positions,
+        cache: list[LayerCache] | None = None,
+        noise: Tensor | None = None,
+    ) -> Tensor:
+        """Blocks 1 … L/2, below the injection: tokens (B, T) to activations x (B, T, D); (B, n + T,
+        D) with a random prefix, drawn by ``noise`` (B, T, n).
+        """
         x = self.embedding(tokens)
+        if self.prefix is not None and noise is not None:
+            x = self.prefix(x, noise, at.padding)
         for n in range(self.config.lower_blocks):
             x = self.blocks[n](x, None, at, cache=cache[n] if cache else None)
         return x
@@ -108,13 +121,13 @@ class FreeTransformer(nn.Module):
     ) -> Tensor:
         """Apply blocks L/2 + 1 … L, then RMSNorm, to x and the embedding r of z, both (B, T, D).
         With r None the decoder runs without z, as a baseline does. Tokens that share a code use
-        the r of the first of them.
+        the r of the first of them. What it returns for a random prefix is left out.
         """
         r = None if r is None else at_starts(r, at.span_starts)
         for n in range(self.config.lower_blocks, self.config.n_layers):
             x, kv = (x, None) if r is None else self.inject(n, x, r)
             x = self.blocks[n](x, kv, at, cache=cache[n] if cache else None)
-        return self.norm(x)
+        return self.norm(x[:, at.prefix :] if at.prefix else x)
 
     def prior_logits(self, x: Tensor, at: Positions, hidden: Tensor | None = None) -> Tensor | None:
         """Prior logits (B, T, H) of the bits of z; None if the prior is uniform. A learned prior

@@ -17,7 +17,7 @@ def draw_weights(model: nn.Module, config: ModelConfig) -> None:
             nn.init.constant_(parameter, float(gain))
             continue
         std = 0.02
-        if name.startswith("embedding"):
+        if name.startswith(("embedding", "prefix")):
             std = config.embedding_std
         elif name == "latent.prior.readout.weight":
             nn.init.zeros_(parameter)

@@ -69,6 +69,7 @@ class Positions:
     padding: Tensor | None = None  # (B,)
     # (B or 1, T) as in sharing.py: whose code each token uses; None: its own, or a given one
     span_starts: Tensor | None = None
+    prefix: int = 0  # of the T positions, how many a random prefix takes
 
     @classmethod
     def of(
@@ -85,7 +86,8 @@ class Positions:
         read as if it stood alone. With ``padding`` (B,), that many leading positions of a row,
         counted from position 0, hold no token: no other position reads them, and the output there
         is meaningless. Numbering neither restarts at a document nor skips padding, as RoPE is
-        relative. Masks cost time: pass None for rows without padding.
+        relative. Masks cost time: pass None for rows without padding. A random prefix, between
+        padding and tokens, has n more positions, counted as if they were tokens.
 
         Raises ValueError if both are given, or documents after a cache, whose rows are of one
         document; or if a shape does not fit ``tokens``.
@@ -94,8 +96,12 @@ class Positions:
             raise ValueError("rows of several documents are packed, not padded")
         if documents is not None and start:
             raise ValueError("a cache holds one document per row, not several")
-        length, device = tokens.shape[1], tokens.device
-        at = cls(rope_table(config, start, length, device), documents=documents, padding=padding)
+        prefix, device = 0 if start else config.random_prefix, tokens.device
+        if documents is not None and config.random_prefix:
+            raise ValueError("a random prefix stands before a row of one document, not of several")
+        length = prefix + tokens.shape[1]
+        rope = rope_table(config, start, length, device)
+        at = cls(rope, documents=documents, padding=padding, prefix=prefix)
         if documents is not None:
             check_like("documents", documents, tokens.shape, tokens)
             at.read_within(documents, config)

@@ -71,4 +71,5 @@ PROCESS = Process(
     row=ROW,
     sample=sample_sequences,
     log_probability=exact_log_probability,
+    answer=2 * DIGITS + 1,
 )

@@ -19,6 +19,11 @@ edges, which name these labels, give back all but log2(3) of them, and the goal 
 path are then copies of z. So such a z costs nothing and leaves nothing to search. A planner without
 z pays no more, and no model less than the exact NLL.
 
+With ``reverse`` the path is written from the goal to the node after the start: a known positive
+control (Bachmann & Nagarajan 2024). It needs no search: only one edge leads to each node, and its
+source is the next one. The exact bits are the same. A model that has not solved it has not learned
+to look up a node, which planning needs, too.
+
 Each blank is a symbol of its own: attention over equal tokens gives equal states, which could
 neither say different things nor tell how many blanks are left.
 """
@@ -42,6 +47,7 @@ class PathStar:
     arm: int  # nodes of an arm, without the start
     labels: int  # that nodes are drawn from, at most 26
     blanks: int = 6  # at most 9
+    reverse: bool = False  # write the path from the goal to the start
 
     def __post_init__(self) -> None:
         """Raises ValueError for more nodes than labels, or labels or blanks without a symbol."""
@@ -78,7 +84,12 @@ class PathStar:
         pairs = torch.stack((sources, arms, bars), dim=-1).flatten(1, 2)
         shuffled = pairs.gather(1, order[:, :, None].expand(-1, -1, 3)).flatten(1)
         path = arms[torch.arange(n), torch.randint(self.degree, (n,), generator=generator)]
-        return torch.cat((self.opening().expand(n, -1), shuffled, start, path[:, -1:], path), dim=1)
+        opening, goal = self.opening().expand(n, -1), path[:, -1:]
+        return torch.cat((opening, shuffled, start, goal, self.written(path)), dim=1)
+
+    def written(self, path: Tensor) -> Tensor:
+        """A path (n, arm) as it stands in a sequence; of such a one, the path."""
+        return path.flip(1) if self.reverse else path
 
     def log_probability(self, sequences: Tensor) -> Tensor:
         """log P(sequence) in nats, (n,), of sequences (n, row); −inf for any other.
@@ -114,6 +125,7 @@ class PathStar:
             depth = (depth[:, :, None] * links).sum(1)
             reached += depth
             fits &= depth.sum(1) == self.degree
+        path = self.written(path)
         walk = torch.cat((start[:, None], path), dim=1)
         steps = links[rows[:, None], walk[:, :-1], walk[:, 1:]]
         fits &= (steps == 1).all(1) & (path[:, -1] == goal)
@@ -126,4 +138,5 @@ class PathStar:
             row=self.row,
             sample=self.sample,
             log_probability=self.log_probability,
+            answer=self.arm,
         )

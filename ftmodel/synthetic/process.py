@@ -17,6 +17,7 @@ class Process:
     row: int  # tokens of a sequence
     sample: Callable[[int, Generator], Tensor]  # n sequences (n, row)
     log_probability: Callable[[Tensor], Tensor]  # of (n, row), given the first token: (n,), nats
+    answer: int = 0  # tokens at the end that follow from those before, none of them random
     # with a hidden fair binary label: the rows that ``sample`` draws, and their labels (n,)
     sample_labelled: Callable[[int, Generator], tuple[Tensor, Tensor]] | None = None
     label_posterior: Callable[[Tensor], Tensor] | None = None  # P(label = 1 | row), (n,)

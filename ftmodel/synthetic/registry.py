@@ -13,5 +13,6 @@ PROCESSES = {
     "reviews": reviews.PROCESS,
     "path_star": PathStar(degree=3, arm=3, labels=12).process(),
     "path_star_2": PathStar(degree=2, arm=3, labels=8).process(),
+    "path_star_2_reversed": PathStar(degree=2, arm=3, labels=8, reverse=True).process(),
     "factors": factors.PROCESS,
 }

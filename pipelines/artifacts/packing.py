@@ -71,13 +71,18 @@ class Batch:
     segment_ids: Tensor  # (B, T): of which chunk, from 1 on, a token is; 0 for padding
 
 
-def packed(stream: Iterable[Chunk], context: int, rows: int) -> Iterator[Batch]:
-    """Batches of at most ``rows`` rows; each chunk lies in the first row that has room for it."""
+def packed(
+    stream: Iterable[Chunk], context: int, rows: int, alone: bool = False
+) -> Iterator[Batch]:
+    """Batches of at most ``rows`` rows; each chunk lies in the first row that has room for it, or
+    ``alone`` in a row, as a random prefix asks for.
+    """
     batch: list[Chunk] = []
     offsets: list[tuple[int, int]] = []
     filled = [0] * rows
     for chunk in stream:
-        row = next((r for r in range(rows) if filled[r] + len(chunk) <= context), None)
+        most = 0 if alone else context - len(chunk)
+        row = next((r for r in range(rows) if filled[r] <= most), None)
         if row is None:
             yield lay_out(batch, offsets)
             batch, offsets, filled, row = [], [], [0] * rows, 0

@@ -138,6 +138,7 @@ class EvaluationResult:
     elbo_gap_nats_per_token: Estimate | None = None
     fresh: Scores | None = None  # groups of the target task: each sequence with a z of its own
     pinned: Scores | None = None  # all of a group with one z
+    answers_right: Estimate | None = None  # share of ends that follow from the rest
     latent: LatentFigures | None = None
     label: LabelFigures | None = None
     persistence: dict[int, NetInformation] | None = None  # of z of text: by lag, summed over bits
@@ -169,6 +170,7 @@ class Headline:
     spread_pinned: float | None = None
     noise_pinned: float | None = None
     label_bits: float | None = None
+    answers_right: float | None = None
 
 
 # ---------------------------------------------------------------------------------- details.json

@@ -16,7 +16,7 @@ class Purpose(IntEnum):
     """What random numbers are for. Append only: renumbering changes every seed's stream."""
 
     ORDER = 0  # of the windows, an index an epoch
-    NOISE = 1  # of z in training
+    NOISE = 1  # of z in training, or of random prefixes
     WEIGHTS = 2  # before training
     BOUNDS = 3  # noise of z, for ELBO, IWAE and the prior-sample bound
     LABEL = 4  # noise of z that the label is predicted from
@@ -35,6 +35,7 @@ class Purpose(IntEnum):
     SEQUENCE_Z = 17  # one z per sequence: its draws, to which other a path leads, and permutations
     CALIBRATION = 18  # z and resampling of the filters that others are calibrated by
     HELD_OUT = 19  # z of held-out windows that are scored while training goes on
+    ACCURACY = 20  # z with which the ends of sequences of a process are generated
 
 
 def key(seed: int, purpose: Purpose, index: int = 0) -> np.random.SeedSequence:

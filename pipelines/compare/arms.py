@@ -79,8 +79,18 @@ class Arm:
 
     @property
     def plain(self) -> bool:
-        """Whether it is a baseline without further blocks."""
-        return self.baseline and not self.run.extra_blocks
+        """Whether it is a baseline with neither further blocks nor a random prefix."""
+        return self.baseline and not any(self.additions)
+
+    @property
+    def additions(self) -> tuple[int, int]:
+        """What a baseline has beside its model: tokens of a random prefix, and further blocks."""
+        return self.run.random_prefix, self.run.extra_blocks
+
+    @property
+    def samples_noise(self) -> bool:
+        """Whether its probabilities are averaged over something random: z, or a prefix."""
+        return not self.baseline or self.run.random_prefix > 0
 
     @property
     def preset_design(self) -> bool:
@@ -91,8 +101,9 @@ class Arm:
     def kind(self) -> str:
         if not self.baseline:
             return "Free Transformer"
-        extra = self.run.extra_blocks
-        return f"baseline + {extra} block{'s' * (extra > 1)}" if extra else "baseline"
+        prefix, extra = self.additions
+        blocks = f" + {extra} block{'s' * (extra > 1)}" if extra else ""
+        return f"baseline{blocks}{f' + random prefix of {prefix}' if prefix else ''}"
 
     @property
     def warmup(self) -> str:
@@ -104,7 +115,8 @@ class Arm:
     def title(self) -> str:
         """Name and κ, in words."""
         if self.baseline:
-            return f"{self.name}: no latent"
+            prefix = self.run.random_prefix
+            return f"{self.name}: {f'random prefix of {prefix}' if prefix else 'no latent'}"
         unit = "bit" if (self.run.kappa_bits or 0) <= 1 else "bits"
         return f"{self.name}: κ = {self.first.kappa} {unit} per token"
 
@@ -157,7 +169,7 @@ class Arm:
     def looseness(self, unit: str | None = None) -> float:
         """How far the bound may lie above the NLL, mean over seeds: half the variance of its log
         estimate, twice that if it did not converge, where it says too little; or as far as another
-        of its bounds lies below. 0 of a baseline.
+        of its bounds lies below. 0 of an exact NLL.
         """
         return fmean(looseness(run.figures(unit or self.unit)) for run in self.runs)
 
@@ -211,9 +223,9 @@ def families(arms: list[Arm]) -> list[list[Arm]]:
 
 
 def baselines(family: list[Arm]) -> list[Arm]:
-    """The plain one first; of several alike, the first."""
-    by_blocks: dict[int, Arm] = {}
+    """The plain one first, those with a random prefix last; of several alike, the first."""
+    by_additions: dict[tuple[int, int], Arm] = {}
     for arm in family:
         if arm.baseline:
-            by_blocks.setdefault(arm.run.extra_blocks, arm)
-    return [by_blocks[blocks] for blocks in sorted(by_blocks)]
+            by_additions.setdefault(arm.additions, arm)
+    return [by_additions[each] for each in sorted(by_additions)]

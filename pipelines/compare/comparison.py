@@ -97,10 +97,10 @@ def controls(arm: Arm, arms: list[Arm]) -> list[Arm]:
     """Baselines of the same family, smaller ones first: the plain one, or all of a Free
     Transformer.
     """
-    if arm.baseline and not arm.run.extra_blocks:
+    if arm.plain:
         return []
     (family,) = [group for group in families(arms) if arm in group]
-    return [other for other in baselines(family) if not (arm.baseline and other.run.extra_blocks)]
+    return [other for other in baselines(family) if other.plain or not arm.baseline]
 
 
 def compare(arms: list[Arm]) -> list[Comparison]:

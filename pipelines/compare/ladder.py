@@ -96,4 +96,5 @@ def rung(family: list[Arm]) -> Rung | None:
     controls = baselines(family)
     if not uses or not controls or not controls[0].plain:
         return None
-    return Rung(controls[0], controls[1] if len(controls) > 1 else None, uses)
+    larger = next((each for each in controls[1:] if not each.run.random_prefix), None)
+    return Rung(controls[0], larger, uses)

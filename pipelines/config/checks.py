@@ -143,7 +143,7 @@ def names_are_known(experiment: Experiment, key: str, run: Arm) -> None:
 
 
 def design_exists(experiment: Experiment, key: str, run: Arm) -> None:
-    if run.kappa_bits is not None or run.extra_blocks > 0:
+    if run.kappa_bits is not None or run.extra_blocks > 0 or run.random_prefix > 0:
         check_part(key, experiment.model_config(run))
     if run.kappa_bits is not None:
         return
@@ -237,6 +237,18 @@ def extra_blocks_are_a_baselines(experiment: Experiment, key: str, run: Arm) -> 
         )
 
 
+def prefix_is_a_baselines(experiment: Experiment, key: str, run: Arm) -> None:
+    if run.kappa_bits is not None and run.random_prefix:
+        raise ValueError(
+            f"{key}.random_prefix: {run.random_prefix}, but only a baseline may have a random "
+            "prefix; a Free Transformer has z"
+        )
+    if n := experiment.models[run.model].architecture.random_prefix:
+        raise ValueError(
+            f"models.{run.model}.architecture.random_prefix: {n}; set random_prefix of an arm"
+        )
+
+
 def budgets_rise(experiment: Experiment, key: str, run: Arm) -> None:
     batch = experiment.batch_tokens(run)
     steps = [0, *(budget // batch for budget in run.budgets), run.tokens // batch]
@@ -296,6 +308,7 @@ def architecture_fits_the_process(experiment: Experiment, key: str, run: Arm) ->
 
 RULES = [  # of a run or an arm, in this order: a later one may rest on an earlier one
     names_are_known,
+    prefix_is_a_baselines,
     design_exists,
     kappa_fits_the_latent,
     batch_is_divisible,

@@ -26,6 +26,8 @@ def parent_fits(experiment: Experiment, key: str, run: Arm) -> None:
         raise ValueError(
             f"{key}.extra_blocks: {run.extra_blocks}, but its parent has no such block"
         )
+    if start and run.random_prefix:
+        raise ValueError(f"{key}.random_prefix: {run.random_prefix}, but its parent has none")
     if start.run is None:
         if start:
             check_copied_encoder(experiment, key, run)

@@ -122,6 +122,9 @@ class Arm:
     budgets: list[int] = field(default_factory=list)
     # blocks added to a baseline, to match the parameters of a Free Transformer's encoder block
     extra_blocks: int = limited(0, at_least=0)
+    # n, the random tokens that a baseline reads before every sequence, of 16 of their own: the
+    # cheapest rival to z (Nagarajan et al. 2025). Not with document_mask
+    random_prefix: int = limited(0, at_least=0)
     init_from: InitFrom = field(default_factory=InitFrom)
     latent: DesignChanges = field(default_factory=DesignChanges)
     latent_bits: int | None = None  # H; null: that of the model's preset
@@ -296,6 +299,7 @@ class Experiment:
             return replace(
                 architecture,
                 n_layers=blocks,
+                random_prefix=run.random_prefix,
                 latent_bits=0,
                 latent_block=None,
                 latent=LatentDesign(),

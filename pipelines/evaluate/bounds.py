@@ -57,7 +57,9 @@ class Sums:
 
     @property
     def bound(self) -> Tensor:
-        """What arms are compared by: the exact NLL of a baseline, else the filtering bound."""
+        """What arms are compared by: the exact NLL of a baseline, unless it has a random prefix,
+        else the filtering bound.
+        """
         bound = self.filtering if self.nll is None else self.nll
         assert bound is not None
         return bound
@@ -160,17 +162,18 @@ def bounds_of(
     """Sums over each chunk of a batch; whether filters are merged, as under a calibration."""
     inputs, targets, ids = (t.to(device) for t in (batch.inputs, batch.targets, batch.segment_ids))
     tokens = torch.tensor([len(chunk) for chunk in batch.chunks])
-    if model.latent is None:
+    if not model.config.noise_width:
         return Sums(tokens, nll=exact_nll(model, inputs, targets, ids).cpu())
-    bits = model.config.latent_bits
-    draw = noise_of(batch, bits, settings.seed, Purpose.BOUNDS, device)
-    bounds = latent_bounds(model, inputs, targets, settings.iwae_samples, draw, ids)
     if enumerable(model.config):  # twice the NLL itself
         filters = enumerated_nll(model, inputs, targets, ids).cpu().expand(2, -1)
     else:
         common = settings.filters, Purpose.FILTER, device, merge
         filters = filter_estimates(model, batch.chunks, settings, *common)
-    filtering = merged(filters) if merge else filters.mean(0)
+    filtering, variance = merged(filters) if merge else filters.mean(0), filters.var(0)
+    if model.latent is None:
+        return Sums(tokens, filtering=filtering, filtering_variance=variance)
+    draw = noise_of(batch, model.config.latent_bits, settings.seed, Purpose.BOUNDS, device)
+    bounds = latent_bounds(model, inputs, targets, settings.iwae_samples, draw, ids)
     sums = {name: v.cpu() for name, v in vars(bounds).items() if name != "log_weights"}
     log_weights = bounds.log_weights
     counts = sample_counts(settings.iwae_samples)
@@ -179,7 +182,7 @@ def bounds_of(
         tokens,
         **sums,
         filtering=filtering,
-        filtering_variance=filters.var(0),
+        filtering_variance=variance,
         use=filtering - sums["ce"],
         waste=sums["elbo"] - filtering,
         iwae_by_samples=by_samples.cpu(),

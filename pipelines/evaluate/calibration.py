@@ -31,9 +31,10 @@ def calibrated(
     device: torch.device,
 ) -> Calibration | None:
     """What suits a model; None if particles are given or the NLL needs none."""
-    if settings.particles != AUTO or model.latent is None or enumerable(model.config):
+    config = model.config
+    if settings.particles != AUTO or not config.noise_width or enumerable(config):
         return None
-    context, chosen = model.config.context, settings.proposal
+    context, chosen = config.context, settings.proposal
     chunks = training_chunks(shards, context, scored_tokens)
 
     def estimates(particles: int, share: float) -> Tensor:
@@ -44,7 +45,7 @@ def calibrated(
         return filter_estimates(model, numbered, with_these, filters, stream, device)
 
     shares = SHARES if chosen is None else (chosen,)
-    if model.config.latent.one_code:
+    if config.latent.one_code or config.random_prefix:
         shares = (0.0,)  # it has a proposal of its own
     tokens = torch.tensor([len(chunk) for chunk in chunks])
     return calibrate(estimates, tokens, scored_tokens, settings.max_particles, shares)
@@ -84,13 +85,14 @@ def filter_estimates(
     """−log p̂ of independent filters, nats (filters, chunks). If their particles are not
     ``calibrated``, all of a batch run at once, and draw their z each by itself.
     """
-    particles, context, parts = settings.particles, model.config.context, []
+    particles, config, parts = settings.particles, model.config, []
+    context, alone = config.context, config.random_prefix > 0
     assert isinstance(particles, int), "particles are picked before the filter runs"
     rows = rows_at_once(settings, context)
     if not calibrated:
         rows = max(1, settings.batch_tokens // context)
-    for batch in packed(chunks, context, rows):
-        draw = noise_of(batch, model.config.latent_bits, settings.seed, purpose, device)
+    for batch in packed(chunks, context, rows, alone):
+        draw = noise_of(batch, config.noise_width, settings.seed, purpose, device)
         inputs, targets, ids = (
             t.to(device) for t in (batch.inputs, batch.targets, batch.segment_ids)
         )

@@ -22,7 +22,7 @@ DRAWS = 4  # of z for each sequence, from the encoder and from the prior
 
 
 def applies(context: Context) -> bool:
-    return context.data.source == "coin"
+    return context.data.source == "coin" and context.model.prefix is None
 
 
 def measure(context: Context) -> None:

@@ -53,7 +53,7 @@ def measure(context: Context) -> None:
     else:
         sampling, prompts = TEXT, beginnings(context.shards, model.config.context, TEXT.prompts)
         decode = text_decoder(context.shards)
-    bits, length = model.config.latent_bits, sampling.beginning + sampling.new
+    bits, length = model.config.noise_width, sampling.beginning + sampling.new
     pinned = torch.rand(PINNED, length, bits, generator=generator(seed, sampling.purpose, PINNED_Z))
     rng = generator(seed, sampling.purpose, FRESH_Z_AND_TOKENS)
     for prompt in prompts:
@@ -86,14 +86,14 @@ def beginnings(shards: Shards, context: int, prompts: int) -> list[Tensor]:
 def continuations(
     model: FreeTransformer, prompt: Tensor, pinned: Tensor, sampling: Sampling, rng: Generator
 ) -> list[Tensor]:
-    """The prompt (L,) continued: with fresh z, then with each ``pinned`` noise (6, ≥ T, H); not by
-    a baseline, which has no z. (R, T) token ids each.
+    """The prompt (L,) continued: with fresh z, then with each ``pinned`` noise (6, ≥ T, H), which
+    also pins a random prefix; not by another baseline, which has no z. (R, T) token ids each.
     """
     new = min(sampling.new, model.config.context - len(prompt) + 1)
     source: LatentSource = FromPrior()
     rows = sampling.draws
-    if model.latent is not None:
-        length, bits = len(prompt) + new, model.config.latent_bits
+    if bits := model.config.noise_width:
+        length = len(prompt) + new
         fresh = torch.rand(sampling.draws, length, bits, generator=rng)
         same = pinned[:, :length].repeat_interleave(sampling.draws, dim=0)
         # the prompt's z, too, which depends on its tokens

@@ -42,6 +42,7 @@ from pipelines.config.derived import Budget
 from pipelines.config.frozen import REUSED, Frozen, freeze
 from pipelines.config.schema import EvaluationConfig
 from pipelines.evaluate import (
+    answer_accuracy,
     bit_information,
     coin,
     generations,
@@ -62,6 +63,7 @@ MEASUREMENTS: list[Measurement] = [
     generations,
     target_generations,
     target_latent,
+    answer_accuracy,
     label,
     coin,
     bit_information,
@@ -136,6 +138,7 @@ def headline(evaluation: EvaluationResult) -> Headline:
         spread_pinned=known(pinned.spread) if pinned else None,
         noise_pinned=known(pinned.noise) if pinned else None,
         label_bits=evaluation.label.value if evaluation.label else None,
+        answers_right=evaluation.answers_right.mean if evaluation.answers_right else None,
     )
 
 

@@ -27,7 +27,7 @@ def measure(context: Context) -> None:
     model, settings = context.model, context.settings
     prompts = beginnings(context.shards, model.config.context, settings.steering_prompts)
     rng = generator(settings.seed, Purpose.STEERING)
-    codes = different_codes(model.config.latent_bits, settings.steering_z, rng)
+    codes = different_codes(model.config.noise_width, settings.steering_z, rng)
     labels = torch.arange(settings.steering_z).repeat_interleave(settings.steering_draws)
     z = codes[labels % len(codes)]
     apart = torch.stack(
@@ -51,14 +51,14 @@ def continuations(
     """The prompt (P,) continued with a pinned code z (R,) in each row: the tokens (R, N) that it
     can change. The first new token is not among them: it is predicted where the prompt ends, whose
     z is the encoder's, the same in all rows. Where several tokens read one z it is left out, too,
-    though the prompt is then read with the pinned z.
+    though the prompt is then read with the pinned z, or after the pinned random prefix.
     """
     new = min(1 + settings.steering_length, model.config.context - len(prompt) + 1)
     source: LatentSource = FromPrior()
-    if bits := model.config.latent_bits:
+    if bits := model.config.noise_width:
         of_prompt = torch.rand(len(prompt), bits, generator=rng).expand(len(z), -1, -1)
         noise = pinned_noise(z, bits)[:, None].repeat(1, len(prompt) + new, 1)
-        if not model.config.latent.shared_codes:
+        if model.latent is not None and not model.config.latent.shared_codes:
             noise[:, : len(prompt)] = of_prompt
         source = Noise(noise)
     sequences = generate(

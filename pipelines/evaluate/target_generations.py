@@ -31,7 +31,9 @@ def measure(context: Context) -> None:
 def target_groups(
     model: FreeTransformer, settings: EvaluationConfig, device: torch.device
 ) -> tuple[Groups, Groups]:
-    """Groups that share a prompt: with a z each, and with one z a group (none of a baseline)."""
+    """Groups that share a prompt: with a z, or random prefix, each, and with one for a group; none
+    of a baseline without.
+    """
     rng = generator(settings.seed, Purpose.GROUPS)
     size = settings.group_size
     letters = torch.randint(len(LETTERS), (settings.groups, 1), generator=rng)
@@ -43,4 +45,4 @@ def target_groups(
         return [[decode(sequence) for sequence in group] for group in sequences.split(size)]
 
     fresh = sample(share_z=1)
-    return fresh, [] if model.latent is None else sample(share_z=size)
+    return fresh, sample(share_z=size) if model.config.noise_width else []

@@ -72,9 +72,9 @@ def answer(data: str, analysis: Analysis) -> str:
 def verdicts(data: str, analysis: Analysis) -> Table:
     """A row for each arm: its difference from every baseline, the use of z, and reservations."""
     arms, compared = analysis.by_data[data], analysis.compared_on(data)
-    controls: dict[int, dict[str, Arm]] = defaultdict(dict)  # by their further blocks
-    for c in sorted(compared, key=lambda c: c.other.run.extra_blocks):
-        controls[c.other.run.extra_blocks][c.other.name] = c.other
+    controls: dict[tuple[int, int], dict[str, Arm]] = defaultdict(dict)  # by their additions
+    for c in sorted(compared, key=lambda c: c.other.additions):
+        controls[c.other.additions][c.other.name] = c.other
     suites = [b for b in analysis.benchmarks if b.arms[0].run.data == data and b.baseline]
     head = ["arm", f"bound, {UNITS[arms[0].unit]}"]
     for first, *others in (list(alike.values()) for alike in controls.values()):
@@ -85,18 +85,20 @@ def verdicts(data: str, analysis: Analysis) -> Table:
         "gain": any(controls),
         "use of z, bits per token": not all(arm.baseline for arm in arms),
         "valid generations": arms[0].first.on_target,
+        "right answers": arms[0].first.evaluation.answers_right is not None,
         "benchmarks against the baseline": bool(suites),
         "reservations": True,
     }
     for arm in arms:
-        against = {c.other.run.extra_blocks: c for c in compared if c.arm is arm}
-        for blocks in controls:
-            other = against.get(blocks)
+        against = {c.other.additions: c for c in compared if c.arm is arm}
+        for additions in controls:
+            other = against.get(additions)
             rows[arm.name] += [in_words(other), verdict(other)] if other else ["–", "–"]
         found = (
             gain(against.values(), compared),
             use_in_words(analysis.uses.get(arm.name)),
             valid_share(arm),
+            estimate(arm.mean_of(lambda run: run.evaluation.answers_right)),
             ", ".join(on_benchmarks(suites, arm)) or "–",
             "; ".join(reservations(arm, against.values())) or "–",
         )
@@ -111,7 +113,8 @@ def name(arm: Arm) -> str:
 
 def find(comparisons: list[Comparison], arm: Arm, plain: bool) -> Comparison | None:
     """The comparison of an arm with the plain baseline, or with the one of most blocks."""
-    matching = [c for c in comparisons if c.arm is arm and c.other.plain == plain]
+    of_arm = [c for c in comparisons if c.arm is arm and not c.other.run.random_prefix]
+    matching = [c for c in of_arm if c.other.plain == plain]
     return matching[-1] if matching else None
 
 

@@ -82,7 +82,7 @@ class FreeTransformerLM(TemplateLM):  # type: ignore[misc]
         self.tokens = tokenizer
         self._device = device
         scoring = suite.scoring
-        averaged = model.latent is not None and scoring is Scoring.marginal
+        averaged = model.config.noise_width > 0 and scoring is Scoring.marginal
         self.samples = suite.samples if averaged else 1
         most = CPU_TOKENS if device.type == "cpu" else suite.batch_tokens
         self.scored_tokens = min(suite.batch_tokens, most)
@@ -168,12 +168,12 @@ class FreeTransformerLM(TemplateLM):  # type: ignore[misc]
         answers, lengths = padded([answer for question in batch for answer in question.answers])
         counts = torch.tensor([len(question.answers) for question in batch])
         draws = None
-        if self.model.latent is not None:
+        if self.model.config.noise_width:
             draws = latent_noise(
                 [question.prompt for question in batch],
                 answers.shape[1] - 1,
                 self.samples,
-                self.model.config.latent_bits,
+                self.model.config.noise_width,
                 self.seed,
                 Purpose.ANSWERS,
             ).to(self.device)
@@ -194,11 +194,12 @@ class FreeTransformerLM(TemplateLM):  # type: ignore[misc]
     ) -> list[float]:
         """log P(text), nats, read in windows of the model's context: of a baseline as the harness's
         backends read, the last window beginning before its first scored token; of a Free
-        Transformer minus the filtering bound of each window, read alone, with K particles.
+        Transformer, or with a random prefix, minus the bound of each window, read alone, with K
+        particles or prefixes.
         """
         texts = [cast(str, request.args[0]) for request in requests]
         ids = self.encode(texts)
-        of_text = self.exact if self.model.latent is None else self.bounded
+        of_text = self.bounded if self.model.config.noise_width else self.exact
         totals = dict(zip(ids, of_text(list(ids.values()), disable_tqdm), strict=True))
         for text, total in totals.items():
             self.cache_hook.add_partial("loglikelihood_rolling", (text,), total)
@@ -216,7 +217,7 @@ class FreeTransformerLM(TemplateLM):  # type: ignore[misc]
         return [sum(log_p[a:b]) for a, b in zip([0, *counts], counts, strict=False)]
 
     def bounded(self, texts: list[list[int]], disable_tqdm: bool) -> list[float]:
-        """A lower bound on log P of each text by a Free Transformer."""
+        """A lower bound on log P of each text by a Free Transformer, or with a random prefix."""
         documents = [torch.tensor([self.eot_token_id, *ids]).numpy() for ids in texts]
         totals, owners = [0.0] * len(texts), []
         stream = []
@@ -227,8 +228,9 @@ class FreeTransformerLM(TemplateLM):  # type: ignore[misc]
         rows = max(1, self.scored_tokens // self.max_length)
         scored = iter(owners)
         with self.progress("rolling log-likelihoods", len(stream), disable_tqdm) as progress:
-            for batch in packed(stream, self.max_length, rows):
-                bits = self.model.config.latent_bits
+            alone = self.model.prefix is not None
+            for batch in packed(stream, self.max_length, rows, alone):
+                bits = self.model.config.noise_width
                 inputs, targets, segment_ids = (
                     t.to(self.device) for t in (batch.inputs, batch.targets, batch.segment_ids)
                 )
@@ -273,7 +275,7 @@ class FreeTransformerLM(TemplateLM):  # type: ignore[misc]
         prompts = [opening.prompt for opening in batch]
         ids, padding = left_padded(prompts)
         noise = None
-        if bits := self.model.config.latent_bits:
+        if bits := self.model.config.noise_width:
             repeats = [opening.z for opening in batch]
             purpose = Purpose.GENERATION
             noise = latent_noise(prompts, decoding.new, 1, bits, self.seed, purpose, repeats)[0]

@@ -63,7 +63,9 @@ def share(scores: list[list[float]]) -> float:
 
 
 def samplings(settings: PassAtK, latent: bool) -> list[Sampling]:
-    """All ways to draw several answers: of a baseline by its tokens alone."""
+    """All ways to draw several answers: of a baseline by its tokens alone, unless it has a random
+    prefix, which varies as z does.
+    """
     tokens = [Sampling(Varied.tokens, t) for t in settings.temperatures]
     if not latent:
         return tokens

@@ -96,6 +96,8 @@ def run_note(manifest: Manifest, command: str) -> str:
     if kappa is None:
         blocks = run.get("extra_blocks") or 0
         arm = f"Baseline, with {blocks} more block{'s' * (blocks > 1)}" if blocks else "Baseline"
+        if prefix := run.get("random_prefix"):
+            arm += f", with a random prefix of {prefix}"
     else:
         arm = f"Free Transformer with κ = {fraction(kappa)} bit{'s' * (kappa > 1)} per token"
     lines = (

@@ -65,12 +65,13 @@ def held_out_figures(
 ) -> dict[str, float]:
     """Bits per token of windows ``tokens`` (n, T + 1), with ``rows`` of them in a batch.
 
-    ``bound`` is the exact NLL of a baseline. For a Free Transformer it is a loose filtering bound,
-    with few particles and on some of the windows; ``ce``, the reconstruction, and ``kl`` are on
+    ``bound`` is the exact NLL of a baseline; with a random prefix, a bound by few prefixes. For a
+    Free Transformer it is a loose filtering bound, with few particles and on some of the windows;
+    ``ce``, the reconstruction, and ``kl`` are on
     all. ``end_of_text``: as in TrainingModule. All noise comes from one random stream of its own.
     """
     ends = end_of_text if model.config.document_mask else None
-    rng, bits = generator(seed, Purpose.HELD_OUT), model.config.latent_bits
+    rng, bits = generator(seed, Purpose.HELD_OUT), model.config.noise_width
 
     def mean(score: Score, tokens: Tensor) -> list[float]:
         total = torch.zeros(())
@@ -92,7 +93,8 @@ def held_out_figures(
         return nll_bound(model, x, y, PARTICLES, noise, ids).sum()[None]
 
     if model.latent is None:
-        return dict(zip(["bound"], mean(exact, tokens), strict=True))
+        score = filtered if bits else exact
+        return dict(zip(["bound"], mean(score, tokens), strict=True))
     values = mean(filtered, tokens[::WINDOWS_PER_FILTER]) + mean(reconstruction, tokens)
     return dict(zip(["bound", "ce", "kl"], values, strict=True))
 

@@ -87,6 +87,8 @@ MISTAKES = [
     ([f"{CHILD}{{hub: x}}"], "Key 'hub' not in 'InitFrom'"),
     (["runs.baseline.init_from={hf: x}", "runs.baseline.extra_blocks=1"],
      "runs.baseline.extra_blocks: 1, but its parent has no such block"),
+    (["runs.baseline.init_from={hf: x}", "runs.baseline.random_prefix=1"],
+     "runs.baseline.random_prefix: 1, but its parent has none"),
 ]  # fmt: skip
 
 

@@ -9,6 +9,7 @@ from ftmodel.designs.design import LatentDesign
 from ftmodel.inference import sequence_bound
 from ftmodel.inference.bounds import exact_nll, latent_bounds
 from ftmodel.inference.filtering import filtering_bound
+from ftmodel.inference.sequence_bound import nll_bound
 from pipelines.artifacts.packing import held_out, noise_of, packed
 from pipelines.common.rng_streams import Purpose
 from pipelines.config.data import TextData
@@ -89,6 +90,25 @@ def test_scores_are_those_of_each_chunk_alone_summed_over_its_document(shards):
     assert filtering.half_variance == pytest.approx(total / 2 / units, rel=1e-3)
     torch.testing.assert_close(scores.use, scores.filtering - scores.ce)
     torch.testing.assert_close(scores.use + scores.waste, scores.kl)
+
+
+@rejects("packed(chunks, context, rows«, alone→»)", "two chunks after one random prefix")
+def test_a_random_prefix_is_averaged_over_for_each_chunk_alone(shards):
+    """All 16 prefixes of one token, whatever the chunk is scored with."""
+    prefixed = model(0, random_prefix=1)
+    with torch.no_grad():
+        prefixed.prefix.weight.normal_(generator=torch.Generator().manual_seed(0))
+    expected = torch.zeros(len(LENGTHS), dtype=torch.float64)
+    for chunk in held_out(shards, CONTEXT, None):
+        (alone,) = packed([chunk], CONTEXT, 1)
+        noise = torch.zeros(1, len(chunk), 1)
+        common = prefixed, alone.inputs, alone.targets, 16
+        expected[chunk.document] += nll_bound(*common, noise.clone)[0]
+    for batch_tokens in (1, 10**6):
+        settings = EvaluationConfig(tokens=None, batch_tokens=batch_tokens, particles=16)
+        scores = score(prefixed, shards, TEXT, settings, CPU)
+        torch.testing.assert_close(scores.bound, expected, rtol=1e-5, atol=5e-4)
+        assert scores.filtering_variance.max() < 1e-6 and scores.nll is None
 
 
 @rejects("[chunk[«1:→:-1»]]", "bytes of inputs in place of targets")

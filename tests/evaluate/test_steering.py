@@ -41,7 +41,7 @@ def test_a_z_is_the_same_at_every_new_token_and_the_prompt_s_in_every_row(
 
 
 @rejects(
-    "if «not model.config.latent.shared_codes→True»:",
+    "None and «not model.config.latent.shared_codes→True»:",
     "pins that the z of the prompt overrides",
     file="evaluate/steering.py",
 )

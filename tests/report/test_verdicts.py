@@ -63,6 +63,23 @@ def test_baselines_of_several_models_share_a_column(tmp_path):
     }  # fmt: skip
 
 
+@rejects("and not c.other.run.random_prefix", "", "a random prefix taken for further blocks")
+@rejects("other.plain or not arm.baseline", "other.plain", "no comparison with the random prefix")
+def test_a_random_prefix_is_a_rival_with_a_column_of_its_own(tmp_path):
+    """It is no control of the number of parameters."""
+    runs = CONTROLLED | {"prefix": run(random_prefix=4)}
+    bounds = {"base": 0.9, "plus": 0.8, "free": 0.5, "prefix": 0.4}
+    analysis = analysis_of(write_experiment(tmp_path, runs, bounds))
+    rows = table(analysis)
+    column = next(head for head in rows["free"] if head.startswith("from prefix"))
+    assert rows["free"][column].startswith("+0.1000") and rows["plus"][column] == "–"
+    assert rows["free"]["gain"].startswith("more than further blocks give")
+    assert rows["prefix"]["from base (1,000 parameters)"].startswith("−0.5000")
+    assert [arm.kind for arm in analysis.arms if arm.run.random_prefix] == [
+        "baseline + random prefix of 4"
+    ]
+
+
 @rejects("«numbers == [1]→False»", "a single seed not said on the first screen")
 @pytest.mark.parametrize(
     ("bounds", "said"),

@@ -17,12 +17,14 @@ def tokenizer():
 
 @pytest.fixture
 def make_lm(make_model, tokenizer):
-    """Factory of adapters, by default of a new Free Transformer; of a baseline if latent_bits=0."""
+    """Factory of adapters, by default of a new Free Transformer; of a baseline if latent_bits=0, or
+    with ``prefix`` random tokens.
+    """
 
-    def make(model=None, latent_bits=3, tied=True, context=CONTEXT, **settings):
+    def make(model=None, latent_bits=3, tied=True, context=CONTEXT, prefix=0, **settings):
         if model is None:
             shape = dict(d_model=32, ffn_width=48, context=context)
-            bits = dict(latent_bits=latent_bits, tied=tied)
+            bits = dict(latent_bits=0 if prefix else latent_bits, random_prefix=prefix, tied=tied)
             model = make_model(vocab_size=tokenizer.vocab_size, **shape, **bits)
         return adapter(model, tokenizer, **settings)
 

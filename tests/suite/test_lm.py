@@ -156,6 +156,17 @@ def test_scores_do_not_depend_on_company(make_lm, latent_bits):
         assert alone[0][1] == expected[i][1]
 
 
+@rejects("packed(stream, self.max_length, rows«, alone→»)", "two windows after one random prefix")
+def test_random_prefixes_are_averaged_over_whatever_the_batch(make_lm):
+    model = make_lm(prefix=2).model
+    pairs, texts = some_pairs(10), ["It was the best of times", "of times", "The quick " * 30]
+    one, many = make_lm(model, batch_tokens=1), make_lm(model, batch_tokens=100_000)
+    found = [[value for value, _ in log_likelihoods(lm, pairs)] for lm in (one, many)]
+    assert found[0] == near(found[1])
+    assert rolling(one, texts) == near(rolling(many, texts))
+    assert min(many.mc_error.values()) > 0
+
+
 def test_the_seed_decides_z(make_lm):
     model = make_lm().model
     pairs, texts = some_pairs(20), ["It was the best of times", "of times"]
@@ -165,7 +176,7 @@ def test_the_seed_decides_z(make_lm):
         assert all(a != b for a, b in zip(first, other, strict=True))
 
 
-@rejects(" None« and scoring is Scoring.marginal→»", "as many samples of z where one is asked for")
+@rejects(" > 0« and scoring is Scoring.marginal→»", "as many samples of z where one is asked for")
 def test_one_sample_of_marginal_is_the_papers_procedure(make_lm):
     model = make_lm().model
     pairs, texts = some_pairs(20), ["It was the best of times"]
@@ -361,9 +372,9 @@ def test_greedy_continuations_are_those_of_full_forward_passes(make_lm, latent_b
         assert text == lm.tokens.decode(made).decode(errors="replace")
 
 
-@LATENT
-def test_samples_are_the_same_whatever_the_batch_and_repeats_differ(make_lm, latent_bits):
-    lm = make_lm(latent_bits=latent_bits)
+@pytest.mark.parametrize("kind", [{"latent_bits": 0}, {"latent_bits": 3}, {"prefix": 2}], ids=str)
+def test_samples_are_the_same_whatever_the_batch_and_repeats_differ(make_lm, kind):
+    lm = make_lm(**kind)
     prompts = ["the quick", "It was the best of times, it was", "a", "the quick"]
     settings = dict(do_sample=True, temperature=0.8, max_gen_toks=10, top_k=0, top_p=1.0)
     found = continuations(lm, prompts, **settings)

@@ -123,6 +123,21 @@ WRONG = {
 }
 
 
+@rejects("return path.flip(1) if self.reverse else path", "return path", "the path the usual way")
+def test_a_reversed_path_is_the_same_graph_s_from_goal_to_start(rng):
+    """Only that order is possible, and it is as probable."""
+    reverse = PathStar(degree=3, arm=3, labels=12, reverse=True)
+    forward, backward = (
+        star.sample(5, torch.Generator().manual_seed(1)) for star in (FULL, reverse)
+    )
+    assert torch.equal(backward[:, :-3], forward[:, :-3])
+    assert torch.equal(backward[:, -3:], forward[:, -3:].flip(1))
+    assert torch.equal(reverse.log_probability(backward), FULL.log_probability(forward))
+    assert (
+        reverse.log_probability(forward).max() == FULL.log_probability(backward).max() == -torch.inf
+    )
+
+
 @rejects("(inner <= «1→9»)", "forked arms of a path-star admitted")
 @pytest.mark.parametrize("wrong", WRONG.values(), ids=WRONG)
 def test_impossible_sequences_have_no_probability(wrong):

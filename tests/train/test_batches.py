@@ -2,9 +2,11 @@
 
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 
+from pipelines.common.rng_streams import Purpose, philox
 from pipelines.train.core.batches import FromStep, Share, StepBatches, latent_noise
 from tests.support.mutants import rejects
 
@@ -50,9 +52,9 @@ def test_the_sampler_goes_on_from_the_current_step_but_counts_the_whole_run():
 @pytest.mark.parametrize(("workers", "accumulate"), [(1, 2), (2, 1), (2, 2)])
 def test_workers_and_micro_batches_share_a_batch_without_changing_it(workers, accumulate):
     """Together they read the same rows, each with the same noise, as one worker does at once."""
-    whole = StepBatches(Numbered(), 4, 3, seed=1, latent_bits=5)[2]
+    whole = StepBatches(Numbered(), 4, 3, seed=1, noise_width=5)[2]
     shares = [Share(worker, workers, accumulate) for worker in range(workers)]
-    each = [StepBatches(Numbered(), 4, 3, seed=1, latent_bits=5, share=share) for share in shares]
+    each = [StepBatches(Numbered(), 4, 3, seed=1, noise_width=5, share=share) for share in shares]
     parts = [batches[2 * accumulate + i] for i in range(accumulate) for batches in each]
     for key in ("tokens", "windows", "noise"):
         assert torch.equal(torch.cat([part[key] for part in parts]), whole[key])
@@ -62,11 +64,19 @@ def test_workers_and_micro_batches_share_a_batch_without_changing_it(workers, ac
 @rejects("«self.seed→0», step,", "the same noise for every seed")
 def test_each_step_and_seed_has_noise_of_its_own():
     drawn = [
-        StepBatches(Numbered(), 4, 3, seed=seed, latent_bits=5)[step]["noise"]
+        StepBatches(Numbered(), 4, 3, seed=seed, noise_width=5)[step]["noise"]
         for seed in (0, 1)
         for step in range(3)
     ]
     assert len({tuple(noise.flatten().tolist()) for noise in drawn}) == len(drawn)
+
+
+@rejects("seed, «Purpose.NOISE→Purpose.ORDER», step", "noise from the stream of the data's order")
+def test_noise_has_a_stream_of_its_own():
+    """Of z and of random prefixes."""
+    expected = philox(1, Purpose.NOISE, 2, 3).random((2, 5), np.float32)
+    noise = StepBatches(Numbered(), 4, 3, seed=1, noise_width=5)[2]["noise"]
+    assert torch.equal(noise[3], torch.from_numpy(expected))
 
 
 def test_noise_differs_between_rows_and_is_uniform():

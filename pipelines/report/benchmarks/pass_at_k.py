@@ -2,9 +2,9 @@
 varies between them.
 
 pass@k is compared as any benchmark is (table.py): a Free Transformer's answers, drawn in one way,
-with the plain baseline's, drawn at the same temperature. Nothing else is judged: the share of
-distinct answers is neither good nor bad, the ways within an arm share their models, and all answers
-of a baseline's likeliest tokens would be the same one.
+with the plain baseline's, drawn at the same temperature. A random prefix varies as z does. Nothing
+else is judged: the share of distinct answers is neither good nor bad, the ways within an arm share
+their models, and all answers of a baseline's likeliest tokens would be the same one.
 """
 
 from dataclasses import dataclass, replace
@@ -26,7 +26,8 @@ class Row:
 
     @property
     def varies(self) -> str:
-        return self.sampling.varied.replace("_", " ")
+        varied = self.sampling.varied.replace("_", " ")
+        return varied.replace("z", "prefix") if self.arm.baseline else varied
 
 
 @dataclass(frozen=True)
@@ -71,7 +72,7 @@ def rows_of(arms: list[Arm], task: Task, sampling: Sampling, n: int, ks: list[in
         Row(arm, sampling, [each[arm.name] for each in by_k],
             replace(distinct[arm.name], baseline=None, difference=None))
         for arm in arms
-        if arm.name in distinct and not (arm.baseline and sampling.varied is not Varied.tokens)
+        if arm.name in distinct and (arm.samples_noise or sampling.varied is Varied.tokens)
     ]  # fmt: skip
 
 
@@ -82,7 +83,7 @@ def as_benchmark(
     tokens = replace(sampling, varied=Varied.tokens)
     scored = []
     for arm in arms:
-        way = tokens if arm.baseline else sampling
+        way = sampling if arm.samples_noise else tokens
         scored.append(Arm(arm.name, [scored_by(run, task, way, n, figure) for run in arm.runs]))
     return scores(scored, task, late=False)
 

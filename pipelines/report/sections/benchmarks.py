@@ -239,7 +239,7 @@ def left_out(family: Benchmarks) -> list[str]:
 
 def monte_carlo(family: Benchmarks) -> Table | None:
     """Mean error (nats) of K samples and share of undecided documents by task; None if none."""
-    free = [arm for arm in family.arms if not arm.baseline]
+    free = [arm for arm in family.arms if arm.samples_noise]
     rows = [[task.name, *(monte_carlo_cell(arm, task) for arm in free)] for task in family.tasks]
     rows = [row for row in rows if any(cell != "–" for cell in row[1:])]
     return Table(["benchmark", *(arm.name for arm in free)], rows) if rows else None
@@ -287,6 +287,8 @@ def scoring_words(families: list[Benchmarks]) -> list[str]:
         SCORING[method].format(samples) + (f" ({listed(arms)})" if len(groups) > 1 else "")
         for (method, samples), arms in groups.items()
     ]
+    if any(arm.run.random_prefix for family in families for arm in family.arms):
+        ways.append("with a random prefix, averaged in probability over as many prefixes")
     if not ways:
         return []
     return [

@@ -48,7 +48,8 @@ def row(arm: Arm, group: Designs, analysis: Analysis) -> list[str]:
     use = analysis.uses[arm.name]
     others = [c for c in group.others if c.arm is arm]
     controls = [c for c in analysis.comparisons if c.arm.name == arm.name]
-    plain_ones, larger = ([c for c in controls if c.other.plain is each] for each in (True, False))
+    blocks = [c for c in controls if not c.other.run.random_prefix]
+    plain_ones, larger = ([c for c in blocks if c.other.plain is each] for each in (True, False))
     return [
         arm.name,
         arm.run.data,

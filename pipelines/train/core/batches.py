@@ -20,7 +20,9 @@ from pipelines.train.core.shuffle import order
 
 
 def latent_noise(seed: int, step: int, rows: range, length: int, bits: int) -> Tensor:
-    """Uniform noise (len(rows), length, bits) on [0, 1) for z of these rows of a step's batch."""
+    """Uniform noise (len(rows), length, bits) on [0, 1) for z, or for the random prefix, of these
+    rows of a step's batch.
+    """
     noise = np.empty((len(rows), length, bits), np.float32)
     for row, stream in zip(noise, philox_at(seed, Purpose.NOISE, step, rows), strict=True):
         stream.random(out=row, dtype=np.float32)
@@ -45,8 +47,8 @@ class Share:
 class StepBatches(Dataset[dict[str, Tensor]]):
     """Item ``step · accumulate + micro`` is a worker's micro-batch, with b rows:
 
-    tokens (b, T + 1), windows (b,), the ids of those windows, and noise (b, T, H) for a Free
-    Transformer. Each epoch has its own permutation of the windows.
+    tokens (b, T + 1), windows (b,), the ids of those windows, and noise (b, T, noise_width) if the
+    model reads any. Each epoch has its own permutation of the windows.
     """
 
     def __init__(
@@ -55,11 +57,11 @@ class StepBatches(Dataset[dict[str, Tensor]]):
         batch_size: int,
         steps: int,
         seed: int,
-        latent_bits: int = 0,
+        noise_width: int = 0,
         share: Share | None = None,
     ) -> None:
         self.windows, self.batch_size, self.steps, self.seed = windows, batch_size, steps, seed
-        self.latent_bits = latent_bits
+        self.noise_width = noise_width
         self.share = share or Share()
         self.order = lru_cache(maxsize=2)(lambda epoch: order(len(windows), seed, epoch))
 
@@ -74,9 +76,9 @@ class StepBatches(Dataset[dict[str, Tensor]]):
         parts = [self.order(epoch)(within[epochs == epoch]) for epoch in np.unique(epochs).tolist()]
         windows = torch.from_numpy(np.concatenate(parts))
         batch = {"tokens": self.windows.batch(windows), "windows": windows}
-        if self.latent_bits:
+        if self.noise_width:
             length = batch["tokens"].shape[1] - 1
-            batch["noise"] = latent_noise(self.seed, step, rows, length, self.latent_bits)
+            batch["noise"] = latent_noise(self.seed, step, rows, length, self.noise_width)
         return batch
 
 

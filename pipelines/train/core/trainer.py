@@ -140,7 +140,7 @@ class SegmentTraining:
             spec.optim.batch_size,
             spec.steps,
             spec.run.seed,
-            spec.config.latent_bits,
+            spec.config.noise_width,
             Share(process.rank, process.world_size, spec.experiment.compute.accumulate),
         )
         return BatchModule(batches)

@@ -1,0 +1,40 @@
+"""A random prefix: n random tokens before each sequence of a baseline, the cheapest rival to z
+(seed-conditioning, Nagarajan et al. 2025, arXiv 2504.15266). Like z, they are noise that a model
+may turn into a choice before it writes; unlike z, no encoder says which noise suits a text.
+
+The prefix c is uniform: n independent tokens of a vocabulary of its own, of 16, so that it has 4 n
+bits. Hence p(x) = (1 / 16^n) Σ_c p(x | c). It is drawn by the noise of a row's first token, stands
+at the n positions before it, and is read by all tokens of the row; it is never predicted.
+
+Shapes: B rows, T tokens, D model width.
+"""
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+PREFIX_VOCABULARY = 16
+
+
+class RandomPrefix(nn.Module):
+    """The embeddings of the prefix's tokens: ``weight`` (16, D)."""
+
+    def __init__(self, d_model: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(PREFIX_VOCABULARY, d_model))
+
+    def forward(self, x: Tensor, noise: Tensor, padding: Tensor | None = None) -> Tensor:
+        """Embedded tokens x (B, T, D) after their prefix, (B, n + T, D); after padding (B,), which
+        stays in front. ``noise`` (B, T, n): on [0, 1), or what pins bits, which takes the last and
+        the first token of the vocabulary for −1 and 1.
+        """
+        n = noise.shape[-1]
+        rows = torch.arange(len(x), device=x.device)
+        drawn = noise[:, 0] if padding is None else noise[rows, padding]
+        drawn = torch.where(drawn < 0, PREFIX_VOCABULARY - 1, drawn % 1 * PREFIX_VOCABULARY)
+        both = torch.cat((F.embedding(drawn.long(), self.weight), x), dim=1)
+        if padding is None:
+            return both
+        index = torch.arange(both.shape[1], device=x.device)
+        shift = index - padding[:, None]  # negative: padding; 0 … n − 1: the prefix
+        return both[rows[:, None], torch.where(shift < 0, index + n, shift.where(shift < n, index))]

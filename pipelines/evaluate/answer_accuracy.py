@@ -1,0 +1,34 @@
+"""How often the end of a sequence that follows from the rest is generated right: the path of a
+path-star graph, whichever way it is written, or the factors of a product.
+"""
+
+import numpy as np
+import torch
+
+from ftmodel.inference.generate import generate
+from ftmodel.synthetic.registry import PROCESSES
+from pipelines.artifacts.estimate import Estimate
+from pipelines.artifacts.packing import held_out
+from pipelines.common.rng_streams import Purpose, generator
+from pipelines.config.data import ProcessData
+from pipelines.evaluate.measurement import Context
+
+
+def applies(context: Context) -> bool:
+    return isinstance(context.data, ProcessData) and PROCESSES[context.data.source].answer > 0
+
+
+def measure(context: Context) -> None:
+    """Of the scored sequences: the likeliest tokens are right only if all of them are."""
+    model, settings = context.model, context.settings
+    answer = PROCESSES[context.data.source].answer
+    chunks = held_out(context.shards, model.config.context, settings.tokens)
+    rows = torch.from_numpy(np.stack([chunk.tokens for chunk in chunks]))
+    rng = generator(settings.seed, Purpose.ACCURACY)
+    right = []
+    for part in rows.split(max(1, settings.batch_tokens // model.config.context)):
+        prompt = part[:, :-answer].to(context.device)
+        written = generate(model, prompt, answer, generator=rng, temperature=0).cpu()
+        right.append((written == part).all(1).double())
+    share = torch.cat(right)
+    context.evaluation.answers_right = Estimate.over_documents(share, torch.ones_like(share))

@@ -1,0 +1,35 @@
+"""How often the end of a sequence of a process is right, by stand-ins for a model."""
+
+import pytest
+import torch
+
+from ftmodel.synthetic.registry import PROCESSES
+from pipelines.artifacts.packing import Chunk
+from pipelines.config.data import ProcessData
+from pipelines.evaluate import answer_accuracy
+from tests.evaluate.conftest import tiny
+from tests.support.mutants import rejects
+
+
+@rejects("(written == part).«all→any»(1)", "answers that are right in part")
+@rejects("part[:, :«-answer→-answer + 1»]", "a prompt with the beginning of the answer")
+@pytest.mark.parametrize(("source", "answer"), [("path_star_2_reversed", 3), ("factors", 7)])
+def test_an_answer_is_right_if_all_its_tokens_are(measured, monkeypatch, rng, source, answer):
+    process = PROCESSES[source]
+    rows = process.sample(8, rng)
+    prompts = []
+
+    def generate(_model, prompt, new, *, temperature, **_):
+        assert (new, temperature) == (answer, 0)
+        prompts.append(prompt)
+        written = rows.clone()
+        written[:2, -1] = 0 * written[:2, -1] + (rows[:2, -1] + 1) % 4  # the last token is wrong
+        return written
+
+    monkeypatch.setattr(answer_accuracy, "generate", generate)
+    chunks = [Chunk(i, 0, row.numpy()) for i, row in enumerate(rows)]
+    model = tiny(0, len(process.symbols), process.row - 1)
+    data = ProcessData(source, 8, 8)
+    evaluation, _ = measured(answer_accuracy, model, chunks, data)
+    assert evaluation.answers_right.mean == 0.75
+    assert torch.equal(*prompts, rows[:, :-answer])
