@@ -166,7 +166,7 @@ VALUES = {  # by what is said of them
     f"compute.accumulate=0 compute.workers=0 {ARCHITECTURE}.rope_theta=0 "
     f"{OPTIM}.width_scaling=0",
     "must be at least 2": "evaluation.filters=1 evaluation.groups=1",
-    "must be at least 0": "compute.max_failures=-1",
+    "must be at least 0": "compute.max_failures=-1 runs.baseline.random_prefix=-1",
     "must be at least 0 and at most 1": "evaluation.resample_below=1.5 evaluation.proposal=-1",
     "is outside 0 … 8": f"{RUN}.kappa_bits=-0.5 {RUN}.kappa_bits=8.5",
     "is outside 0 … 24": f"{RUN}.latent_bits=25",
@@ -207,6 +207,8 @@ VALUES = {  # by what is said of them
     "a shared encoder is one": f"{RUN}.latent.encoder_layers=3 "
     f"{ARCHITECTURE}.latent.encoder_layers=2",
     "a baseline has no latent": "runs.baseline.latent.encoder=separate runs.baseline.latent_bits=4",
+    "only a baseline may have a random prefix": f"{RUN}.random_prefix=2",
+    "must be less than the context 65": "runs.baseline.random_prefix=65",
     "a baseline has no κ": "runs.baseline.kappa_warmup_steps=5",
     "a baseline has no hinge": "runs.baseline.beta=0.5",
     "does not fit the target task": f"{ARCHITECTURE}.context=64",
@@ -237,6 +239,8 @@ ELSEWHERE = [  # what is named is another key than the one that was set
     # the last of 65 tokens reads a z of its own, which is no reason for the other 64
     ("runs.free_k1.latent={per: every, every: 64}", "runs.free_k1.kappa_bits",
      "1.0 is more than a token can carry: with latent.per e"),
+    (f"{ARCHITECTURE}={{latent_bits: 0, random_prefix: 2}}", f"{ARCHITECTURE}.random_prefix",
+     "2; set random_prefix of an arm"),
     ("runs.baseline.extra_blocks=2000", "runs.baseline.n_layers", "at most 1,024"),
     ("compute={workers: 4, accumulate: 4}", "compute.accumulate", "4 × compute.workers 4 does not"),
     ("compute={workers: 2, gpus_per_worker: 0.5}", "compute.gpus_per_worker", "a GPU each"),
@@ -301,7 +305,7 @@ HINT = "missing; entries of data start from /source"
 @pytest.mark.parametrize(
     ("override", "key", "reason"),
     [
-        ("experiment=nothing", "", "quickstart; retrofit; smoke"),
+        ("experiment=nothing", "", "quickstart; retrofit; rivals; smoke"),
         ("experiment=null", "experiment", "null is not one of designs"),
         ("suite=papper", "In 'config'", "Could not find 'suite/papper'"),
         ("data=null", "data", "null is not one of coin"),
