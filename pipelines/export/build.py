@@ -33,7 +33,7 @@ from pipelines.common.arguments import COUNT, TRAINED
 from pipelines.common.errors import UserError
 from pipelines.config.load import load_stage
 from pipelines.config.schema import Experiment
-from pipelines.export import free_card, free_transformer, hugging_face, llama_cpp, model_card
+from pipelines.export import free_transformer, hugging_face, llama_cpp, model_card
 from pipelines.tracking.registry import ModelEntry
 
 READER = {"hf": "`AutoModelForCausalLM.from_pretrained`", "gguf": "llama.cpp"}
@@ -109,10 +109,9 @@ def writer(
         words, about = llama_cpp.vocabulary(shards, rows), llama_cpp.provenance(manifest, tokens)
         write = partial(llama_cpp.write, model=model, config=config, words=words, about=about)
         return partial(write, padding=padding)
-    if model.latent is not None:
-        card = free_card.of_run(experiment, manifest, tokens)
-        return partial(free_transformer.write, model=model, shards=shards, card=card)
     card = model_card.of_run(experiment, manifest, tokens)
+    if model.latent is not None:
+        return partial(free_transformer.write, model=model, shards=shards, card=card)
     settings = hugging_face.configuration(model, shards, rows)
     return partial(
         hugging_face.write, config=settings, model=model, shards=shards, card=card, padding=padding

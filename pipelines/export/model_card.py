@@ -2,10 +2,14 @@
 
 from pathlib import Path
 
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from ftmodel.designs.design import LatentDesign, Prior
 from pipelines.artifacts import llama_files, results
 from pipelines.artifacts.checkpoint import Manifest
 from pipelines.artifacts.paths import results_folder
 from pipelines.artifacts.results import BudgetFigures, EvaluationResult, Figures
+from pipelines.artifacts.run_results import fraction
 from pipelines.config.schema import Experiment
 
 BOUNDS = {  # of Figures, and how a row of the table begins
@@ -16,77 +20,44 @@ BOUNDS = {  # of Figures, and how a row of the table begins
     "prior": "prior-sample bound on the ",
 }
 TESTED = ("4.57.6", "5.23.0")  # of transformers, by the tests
-FACTS = """\
-| data | {data}, hash {data_hash} |
-| trained on | {tokens:,} tokens, seed {seed} |
-| started from | {started} |
-| architecture | {architecture} |
-| revision of the code | {revision} |
-| trained on a | {device} |
-| tested with | transformers {tested} |
-"""
-CARD = """\
----
-library_name: transformers
-pipeline_tag: text-generation
-tags: [free-transformer-lab]{base_model}
----
-# {run} of experiment {experiment}
-
-A decoder language model without a latent. It is the baseline for Free Transformers (Fleuret 2025,
-arXiv 2510.17558). As a Llama it computes the logits of the program that trained it.
-
-| | |
-|---|---|
-| arm | baseline{blocks} |
-{facts}{bounds}
-`generation_config.json` samples from the whole distribution at temperature 1; top_k or top_p would
-change that distribution.
-
-{bounds_meaning}Do not compare it with the training losses of
-a Free Transformer, nor with its cross-entropy given z from the encoder, which has read the text.
-"""
+PRIORS = {
+    Prior.uniform: "which is uniform over the 2^{} codes",
+    Prior.learned: "in which each bit has a probability that depends on the tokens so far",
+    Prior.recurrent: "in which each bit has a probability that depends on tokens and z so far",
+}
+TEMPLATES = Environment(
+    loader=FileSystemLoader(Path(__file__).with_name("templates")),
+    undefined=StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
+    keep_trailing_newline=True,
+)
 
 
 def of_run(experiment: Experiment, manifest: Manifest, tokens: int) -> str:
-    run = manifest.run
-    lines = bound_lines(experiment, manifest, tokens)
-    return CARD.format(
-        **facts(experiment, manifest, tokens),
-        blocks=f" + {run['extra_blocks']} block(s)" if run.get("extra_blocks") else "",
-        bounds=lines or "| held-out NLL | not evaluated |\n",
-        bounds_meaning="The NLL is exact, in bits, of held-out documents. " if lines else "",
-    )
-
-
-def facts(experiment: Experiment, manifest: Manifest, tokens: int) -> dict[str, str]:
-    """What the cards of both arms have in common, for a run trained on so many ``tokens``."""
-    run, architecture = manifest.run, manifest.architecture
+    """Of a run trained on so many ``tokens``."""
+    run, architecture, parent = manifest.run, manifest.architecture, manifest.parent
     shape = {k: v for k, v in architecture.items() if k[:2] in ("n_", "d_", "ff", "co")}
     for name in ("head_width", "latent_block"):
         if (value := architecture.get(name)) is not None:
             shape[name] = value
-    parent = manifest.parent
     started = "random weights"
     if parent:
         started = f"{parent.get('hf') or 'run ' + parent['run']}, sha256 {parent['sha256']}"
-    rows = FACTS.format(
-        data=run["data"],
-        data_hash=manifest.data_hash,
+    bits, design = architecture["latent_bits"], LatentDesign(**architecture.get("latent", {}))
+    return TEMPLATES.get_template("card.md.jinja").render(
+        manifest=manifest,
+        run=run,
         tokens=tokens,
-        seed=run["seed"],
+        base_model=base_model(experiment, manifest.run_name),
+        bits=bits,
+        kappa=fraction(run["kappa_bits"]) if bits else "",
         started=started,
         architecture=", ".join(f"{k} {v}" for k, v in shape.items()),
-        revision=manifest.git_revision or "not recorded",
-        device=manifest.device or "not recorded",
         tested=" and ".join(TESTED),
+        bounds=bound_lines(experiment, manifest, tokens),
+        prior=PRIORS[design.prior].format(bits),
     )
-    return {
-        "run": manifest.run_name,
-        "experiment": manifest.experiment,
-        "base_model": base_model(experiment, manifest.run_name),
-        "facts": rows,
-    }
 
 
 def base_model(experiment: Experiment, name: str) -> str:

@@ -70,7 +70,7 @@ def test_copied_weights_have_a_learning_rate_of_their_own(parent, capsys):
     )
     assert tracked.data.params["parent.sha256"] == manifest.parent["sha256"]
     assert tracked.data.params["init_from.run"] == "baseline"
-    rows = model_card.facts(load_experiment(), manifest, 10_400)["facts"]
+    rows = model_card.of_run(load_experiment(), manifest, 10_400)
     assert f"| started from | run baseline, sha256 {manifest.parent['sha256']} |" in rows
     assert "| started from | random weights |" in Path("llama/README.md").read_text()
     shutil.rmtree("resume")
