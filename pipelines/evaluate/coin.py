@@ -11,10 +11,8 @@ from ftmodel.inference.passes import from_prior
 from ftmodel.model.free_transformer import FreeTransformer
 from ftmodel.synthetic import coin_flip
 from pipelines.artifacts.results import CoinDetails, CoinSequence
-from pipelines.artifacts.tokens.shards import Shards
 from pipelines.common.rng_streams import Purpose, generator
 from pipelines.config.data import ProcessData
-from pipelines.config.schema import EvaluationConfig
 from pipelines.evaluate.label import labelled_rows
 from pipelines.evaluate.measurement import Context
 
@@ -25,29 +23,18 @@ def applies(context: Context) -> bool:
     return context.data.source == "coin" and context.model.prefix is None
 
 
-def measure(context: Context) -> None:
-    assert isinstance(context.data, ProcessData)
-    context.details.coin = coin_details(
-        context.model, context.shards, context.data, context.settings, context.device
-    )
-
-
 @torch.inference_mode()
-def coin_details(
-    model: FreeTransformer,
-    shards: Shards,
-    data: ProcessData,
-    settings: EvaluationConfig,
-    device: torch.device,
-) -> CoinDetails:
+def measure(context: Context) -> None:
     """Of the top, upper-quartile and median sequences by how far the exact probability travels."""
-    rows, sides = labelled_rows(shards, data)
+    model, device = context.model, context.device
+    assert isinstance(context.data, ProcessData)
+    rows, sides = labelled_rows(context.shards, context.data)
     exact = coin_flip.predictive(rows)
     ranked = exact.diff(dim=1).abs().sum(1).argsort(descending=True)
     chosen = ranked[[0, len(ranked) // 4, len(ranked) // 2]]
-    rng = generator(settings.seed, Purpose.COIN)
-    context, width = model.config.context, model.config.latent_bits
-    of_prior = torch.rand(DRAWS, context, width, generator=rng).to(device)
+    rng = generator(context.settings.seed, Purpose.COIN)
+    length, width = model.config.context, model.config.latent_bits
+    of_prior = torch.rand(DRAWS, length, width, generator=rng).to(device)
     sequences = []
     for i in chosen.tolist():
         flips = rows[i, 1:] == coin_flip.ONE
@@ -63,11 +50,11 @@ def coin_details(
             sequence.model = rounded(ones(model, model(inputs).hidden)[0])
         else:
             copies = inputs.expand(DRAWS, -1)
-            noise = torch.rand(DRAWS, context, width, generator=rng).to(device)
+            noise = torch.rand(DRAWS, length, width, generator=rng).to(device)
             sequence.encoder_z = rounded(ones(model, model(copies, noise=noise).hidden))
             sequence.prior_z = rounded(ones(model, from_prior(model, copies, of_prior).hidden))
         sequences.append(sequence)
-    return CoinDetails(coin_flip.EPSILON, sequences)
+    context.details.coin = CoinDetails(coin_flip.EPSILON, sequences)
 
 
 def ones(model: FreeTransformer, hidden: Tensor) -> Tensor:

@@ -8,7 +8,6 @@ from torch import Tensor
 
 from ftmodel.analysis.label_information import label_information, observation_information
 from ftmodel.designs.sharing import at_starts
-from ftmodel.model.free_transformer import FreeTransformer
 from ftmodel.synthetic.registry import PROCESSES
 from pipelines.artifacts.packing import held_out, noise_of, packed
 from pipelines.artifacts.results import LabelFigures
@@ -16,7 +15,6 @@ from pipelines.artifacts.tokens.shards import Shards
 from pipelines.common.errors import UserError
 from pipelines.common.rng_streams import Purpose, generator
 from pipelines.config.data import ProcessData
-from pipelines.config.schema import EvaluationConfig
 from pipelines.evaluate.measurement import Context
 
 
@@ -26,13 +24,6 @@ def applies(context: Context) -> bool:
     if context.model.latent is None or not isinstance(data, ProcessData):
         return False
     return PROCESSES[data.source].sample_labelled is not None
-
-
-def measure(context: Context) -> None:
-    assert isinstance(context.data, ProcessData)
-    context.evaluation.label = label_figures(
-        context.model, context.shards, context.data, context.settings, context.device
-    )
 
 
 def labelled_rows(shards: Shards, data: ProcessData) -> tuple[Tensor, Tensor]:
@@ -54,25 +45,20 @@ def labelled_rows(shards: Shards, data: ProcessData) -> tuple[Tensor, Tensor]:
 
 
 @torch.inference_mode()
-def label_figures(
-    model: FreeTransformer,
-    shards: Shards,
-    data: ProcessData,
-    settings: EvaluationConfig,
-    device: torch.device,
-) -> LabelFigures:
+def measure(context: Context) -> None:
     """Information on the label in z, drawn once from the encoder for each held-out row that is
     scored, and in the rows themselves: the most that any z can have.
     """
+    model, data, settings = context.model, context.data, context.settings
     posterior = PROCESSES[data.source].label_posterior
-    assert model.latent is not None and posterior is not None
-    rows, labels = labelled_rows(shards, data)
-    context, width = model.config.context, model.config.latent_bits
+    assert isinstance(data, ProcessData) and posterior is not None
+    rows, labels = labelled_rows(context.shards, data)
+    length, width = model.config.context, model.config.latent_bits
     bits, scored = [], []
-    chunks = held_out(shards, context, settings.tokens)
-    for batch in packed(chunks, context, max(1, settings.batch_tokens // context)):
-        draw = noise_of(batch, width, settings.seed, Purpose.LABEL, device)
-        inputs = batch.inputs.to(device)
+    chunks = held_out(context.shards, length, settings.tokens)
+    for batch in packed(chunks, length, max(1, settings.batch_tokens // length)):
+        draw = noise_of(batch, width, settings.seed, Purpose.LABEL, context.device)
+        inputs = batch.inputs.to(context.device)
         at = model.positions(inputs)
         o = model.encode(inputs, model.lower(inputs, at), at)
         drawn = (draw() < o.sigmoid()).long()
@@ -81,7 +67,7 @@ def label_figures(
     information = label_information(
         torch.cat(bits), labels[scored], generator(settings.seed, Purpose.PERMUTATIONS)
     )
-    return LabelFigures(
+    context.evaluation.label = LabelFigures(
         **asdict(information.best),
         whole=information.whole,
         per_bit=information.per_bit,

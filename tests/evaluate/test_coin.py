@@ -9,7 +9,8 @@ from ftmodel.analysis.label_information import observation_information
 from ftmodel.synthetic import coin_flip
 from pipelines.config.data import ProcessData
 from pipelines.config.schema import EvaluationConfig
-from pipelines.evaluate.coin import coin_details
+from pipelines.evaluate import coin
+from pipelines.evaluate.measurement import Context
 from tests.support.mutants import rejects
 
 N = 300
@@ -41,7 +42,8 @@ class Speaks:
 
 
 @rejects(
-    "rng = «generator(settings.seed, Purpose.COIN→torch.Generator().manual_seed(settings.seed»)",
+    "generator(context.settings.seed, Purpose.COIN)",
+    "torch.Generator().manual_seed(context.settings.seed)",
     "z of the prior of numbers that other measurements draw",
 )
 @rejects(
@@ -54,10 +56,12 @@ def test_the_coin_is_shown_with_z_of_the_encoder_and_z_of_the_prior(monkeypatch)
     shards = SimpleNamespace(documents=lambda split: (row.numpy() for row in rows))
     model = Speaks()
     settings = EvaluationConfig(seed=DATA.seed)
-    details = coin_details(model, shards, DATA, settings, torch.device("cpu"))
+    details = SimpleNamespace()
+    measured = model, shards, DATA, settings, torch.device("cpu"), None, None, details
+    coin.measure(Context(*measured))
     asked = iter(model.asked)
     of_prior = []
-    for sequence in details.sequences:
+    for sequence in details.coin.sequences:
         (inputs, noise, _), (again, _, prior) = next(asked), next(asked)
         assert noise is not None and prior is not None
         for given in (inputs, again):

@@ -31,8 +31,8 @@ from pipelines.compose import compose_config
 from pipelines.config.data import ProcessData, TextData
 from pipelines.config.load import load_experiment, parse
 from pipelines.config.schema import EvaluationConfig
-from pipelines.evaluate import stage
-from pipelines.evaluate.label import label_figures
+from pipelines.evaluate import label, stage
+from pipelines.evaluate.measurement import Context
 from pipelines.evaluate.stage import evaluate, headline, last_third, measure
 from tests.evaluate.conftest import tiny
 from tests.support.corpora import write_shards
@@ -220,7 +220,7 @@ def test_what_z_tells_of_the_hidden_side_is_found(tmp_path, monkeypatch):
     model.latent = Tells(model.latent)
     monkeypatch.setattr(model, "lower", lambda tokens, positions: tokens[..., None].float())
     monkeypatch.setattr(model, "upper", lambda x, kv, *_: torch.zeros(*x.shape[:2], 16))
-    monkeypatch.setattr("pipelines.evaluate.coin.coin_details", lambda *_: None)
+    monkeypatch.setattr("pipelines.evaluate.coin.measure", lambda *_: None)
     filtering = lambda model, inputs, *_: torch.zeros(len(inputs), dtype=torch.float64)  # noqa: E731
     monkeypatch.setattr("pipelines.evaluate.calibration.nll_bound", filtering)
     told = figures(model, shards, data, settings)[0].label
@@ -248,7 +248,7 @@ def test_bits_that_tell_of_a_label_are_those_that_tokens_read(tmp_path, monkeypa
 
     monkeypatch.setattr("pipelines.evaluate.label.label_information", information)
     model = tiny(3, 3, 64, latent={"per": "every", "every": 16})
-    label_figures(model, shards, data, SETTINGS, CPU)
+    label.measure(Context(model, shards, data, SETTINGS, CPU, None, SimpleNamespace(), None))
     (bits,) = seen
     spans = bits.unflatten(1, (4, 16))
     assert torch.equal(spans, spans[:, :, :1].expand_as(spans)) and len(bits.unique()) == 2
@@ -256,7 +256,9 @@ def test_bits_that_tell_of_a_label_are_those_that_tokens_read(tmp_path, monkeypa
 
 @rejects("«settings.seed→0»,", "the probe of z draws from seed 0", file="evaluate/target_latent.py")
 @rejects("«settings.seed→0», Purpose.L", "z of labels from seed 0", file="evaluate/label.py")
-@rejects("«settings.seed→0», Purpose.", "z of the coin from seed 0", file="evaluate/coin.py")
+@rejects(
+    "«context.settings.seed→0», Purpose.", "z of the coin from seed 0", file="evaluate/coin.py"
+)
 @rejects("«settings.seed→0», Purpose.B", "bounds with noise of seed 0")
 @pytest.mark.parametrize("name", ["target", "coin"])
 def test_every_measurement_draws_from_the_seed_of_evaluation(tmp_path, name):
