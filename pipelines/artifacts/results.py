@@ -33,7 +33,7 @@ from pipelines.artifacts.suite_results import (
     TaskScore as TaskScore,
 )
 
-UNITS = {"bits_per_byte": "bits per byte", "bits_per_token": "bits per token"}
+UNITS = {"bits_per_byte": "bits per byte", "bits_per_token": "bits per token"}  # names of fields
 
 
 # ------------------------------------------------------------------------------- evaluation.json
@@ -62,16 +62,20 @@ class Figures:
         return bound
 
 
+class InUnits:
+    """What has Figures in a field for each of UNITS."""
+
+    def figures(self, unit: str) -> Figures:
+        """Empty where there are none in it."""
+        return getattr(self, unit) or Figures()
+
+
 @dataclass(frozen=True)
-class BudgetFigures(BudgetResult):
+class BudgetFigures(BudgetResult, InUnits):
     """What was measured of a run's model at one of its token budgets."""
 
     bits_per_token: Figures
     bits_per_byte: Figures | None = None
-
-    def figures(self, unit: str) -> Figures:
-        per_byte = unit == "bits_per_byte"
-        return (self.bits_per_byte if per_byte else self.bits_per_token) or Figures()
 
 
 @dataclass(frozen=True)
@@ -81,11 +85,6 @@ class LastThird:
     n: int
     bits_per_token: float
     bits_per_byte: float | None = None
-
-    def bound(self, unit: str) -> float:
-        mean = self.bits_per_byte if unit == "bits_per_byte" else self.bits_per_token
-        assert mean is not None, f"no bound in {unit}"
-        return mean
 
 
 @dataclass(frozen=True)
@@ -123,7 +122,7 @@ class LabelFigures(Chance):
 
 
 @dataclass
-class EvaluationResult:
+class EvaluationResult(InUnits):
     """evaluation.json"""
 
     documents: int

@@ -54,9 +54,7 @@ class RunResults:
 
     def figures(self, unit: str) -> Figures:
         """Held-out figures in ``unit``; empty where there are none in it."""
-        per_byte = unit == "bits_per_byte"
-        figures = self.evaluation.bits_per_byte if per_byte else self.evaluation.bits_per_token
-        return figures or Figures()
+        return self.evaluation.figures(unit)
 
     def bound(self, unit: str) -> Estimate:
         """The figure to compare: the exact NLL of a baseline, else the filtering bound."""

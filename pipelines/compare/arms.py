@@ -197,7 +197,7 @@ class Arm:
     def last_third(self) -> list[Estimate]:
         """Of each seed with budgets, the mean bound over the last third; its error is unknown."""
         thirds = [late for run in self.runs if (late := run.evaluation.last_third)]
-        return [Estimate(late.bound(self.unit), nan) for late in thirds]
+        return [Estimate(getattr(late, self.unit), nan) for late in thirds]
 
 
 def group_by_seed(runs: list[RunResults]) -> list[Arm]:

@@ -110,12 +110,9 @@ def smaller_budgets(spec: RunSpec, device: torch.device) -> list[BudgetFigures]:
 
 def last_third(budgets: list[BudgetFigures]) -> LastThird:
     late = in_last_third(budgets)
-    per_byte = [entry.bits_per_byte.bound.mean for entry in late if entry.bits_per_byte]
-    return LastThird(
-        n=len(late),
-        bits_per_token=fmean(entry.bits_per_token.bound.mean for entry in late),
-        bits_per_byte=fmean(per_byte) if per_byte else None,
-    )
+    units = [unit for unit in results.UNITS if getattr(late[0], unit)]
+    means = {unit: fmean(entry.figures(unit).bound.mean for entry in late) for unit in units}
+    return LastThird(n=len(late), **means)
 
 
 def headline(evaluation: EvaluationResult) -> Headline:
