@@ -24,7 +24,7 @@ SHAPE = (  # of conf/model/target_small.yaml
 )
 
 
-def trained(projects: Sequence[Project], workers: int, batch: int, steps: int) -> float:
+def training_speed(projects: Sequence[Project], workers: int, batch: int, steps: int) -> float:
     """Steps per second of stage train in all these projects at once, together."""
     for project in projects:
         shutil.rmtree(project.folder / "resume", ignore_errors=True)
@@ -45,7 +45,7 @@ def trained(projects: Sequence[Project], workers: int, batch: int, steps: int) -
     return total
 
 
-def figures(
+def speedups(
     jobs: dict[int, float], workers: dict[int, float], parts: dict[int, float]
 ) -> list[Figure]:
     """Of n runs, and of n workers beside one process with the n-th part of their batch."""
@@ -77,10 +77,11 @@ def measure(turns: int, quick: bool) -> list[Figure]:
 
         def best(n: int, workers: int, batch: int) -> float:
             return max(
-                trained(projects[:n], workers, batch, steps) for _ in range(min(turns, TURNS))
+                training_speed(projects[:n], workers, batch, steps)
+                for _ in range(min(turns, TURNS))
             )
 
-        return figures(
+        return speedups(
             {n: best(n, 1, BATCH) for n in counts},
             {n: best(1, n, BATCH) for n in counts},
             {n: best(1, 1, BATCH // n) for n in counts},

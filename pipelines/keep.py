@@ -76,23 +76,23 @@ def report_files(report: Path) -> list[Path]:
     return files + sorted(report.glob("figures/latent_*.png"))
 
 
-def overrides(before: dict[str, Any], after: dict[str, Any], path: str = "") -> Iterator[str]:
+def differing(before: dict[str, Any], after: dict[str, Any], path: str = "") -> Iterator[str]:
     """What turns one composed mapping into the other, on a command line: first what goes."""
     prefix = f"{path}." if path else ""
     yield from (f"~{prefix}{key}" for key in before if key not in after)
     added = {key: value for key, value in after.items() if key not in before}
     if added and path:
-        yield f"+{path}={written(added)}"
+        yield f"+{path}={as_hydra(added)}"
     else:
-        yield from (f"+{key}={written(value)}" for key, value in added.items())
+        yield from (f"+{key}={as_hydra(value)}" for key, value in added.items())
     for key in (key for key in after if key in before):
         if isinstance(before[key], dict) and isinstance(after[key], dict):
-            yield from overrides(before[key], after[key], prefix + key)
+            yield from differing(before[key], after[key], prefix + key)
         elif before[key] != after[key]:
-            yield f"{prefix}{key}={written(after[key])}"
+            yield f"{prefix}{key}={as_hydra(after[key])}"
 
 
-def written(value: Any) -> str:
+def as_hydra(value: Any) -> str:
     """A value in Hydra's grammar: JSON, but for the quotes around keys."""
     return re.sub(r'"([^"\\]+)":', r"\1:", dumps(value, separators=(",", ":"), ensure_ascii=False))
 
@@ -112,14 +112,14 @@ def command(experiment: str) -> str:
         plain = stated(compose_config([f"experiment={experiment}"]))
     except UserError:
         return f"make repro EXPERIMENT={experiment} (conf/ has no experiment of this name)"
-    changes = list(overrides(plain, stated(OmegaConf.load(PARAMS))))
+    changes = list(differing(plain, stated(OmegaConf.load(PARAMS))))
     if not changes:
         return f"make repro EXPERIMENT={experiment}"
     # as arguments, which need quoting for one shell: SET's pass two
     return shlex.join(["python", "-m", "pipelines.repro", f"experiment={experiment}", *changes])
 
 
-def origins(runs: list[RunResults], field: Callable[[Training], str]) -> str:
+def recorded_by(runs: list[RunResults], field: Callable[[Training], str]) -> str:
     """A field that the trainings have recorded, with the names of the runs unless all agree."""
     by_value: dict[str, list[str]] = {}
     for run in runs:
@@ -177,8 +177,8 @@ def readme(
         command=command(experiment.name),
         folder=folder,
         day=datetime.now(UTC).date(),
-        commits=origins(runs, lambda training: training.git_revision),
-        devices=origins(runs, lambda training: training.device),
+        commits=recorded_by(runs, lambda training: training.git_revision),
+        devices=recorded_by(runs, lambda training: training.device),
         total=hours(sum(seconds)),
         count=len(runs),
         rows="\n".join(rows),

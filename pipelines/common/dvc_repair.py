@@ -20,12 +20,12 @@ def repair() -> None:
         pass
     except ValueError:
         RWLOCK.unlink()
-    if LOCKFILE.exists() and not whole(LOCKFILE):
+    if LOCKFILE.exists() and not intact(LOCKFILE):
         LOCKFILE.unlink()
         say(f"{LOCKFILE} was truncated, as by a kill: it is rebuilt from what DVC has cached")
 
 
-def whole(lockfile: Path) -> bool:
+def intact(lockfile: Path) -> bool:
     """Whether it can be read and its last line is complete: a part of a line may be valid YAML."""
     try:
         with Repo(".") as repo:

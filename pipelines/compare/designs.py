@@ -28,7 +28,7 @@ class Designs:
         return [self.own, *(comparison.arm for comparison in self.others)]
 
 
-def in_words(arm: Arm) -> str:
+def design_words(arm: Arm) -> str:
     """map linear, H 16; a z every 8"""
     changes = arm.first.design_changes
     words = [

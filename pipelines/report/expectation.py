@@ -75,7 +75,7 @@ def statement(question: str | None, analysis: Analysis) -> Statement | None:
     changed += expectation_changes(analysis)
     record = [*changed]
     if missing := [run.name for run in runs if run.details.training.preregistration is None]:
-        before = "the runs" if len(missing) == len(runs) else trained(missing, len(runs))
+        before = "the runs" if len(missing) == len(runs) else when_trained(missing, len(runs))
         record.append(f"Whether this was written before {before} is not recorded.")
     record = record or ["Written before these runs were trained."]
     return Statement(asked, outcomes, record) if asked or outcomes or changed else None
@@ -124,14 +124,14 @@ def changes(
             others[then].append(run.name)
     said = []
     for then, names in others.items():
-        when = trained(names, total)
+        when = when_trained(names, total)
         done, was = ("changed", f"“{then}”") if then else ("added", "none")
         withdrawn = f"{what} “{then}” stood there when {when}, and was withdrawn."
         said.append(f"{what} was {done} after {when} (then: {was})." if now else withdrawn)
     return said
 
 
-def trained(runs: list[str], total: int) -> str:
+def when_trained(runs: list[str], total: int) -> str:
     if len(runs) == total:
         return "all runs were trained"
     return f"{listed(runs)} {'was' if len(runs) == 1 else 'were'} trained"

@@ -139,7 +139,7 @@ def found(analysis: Analysis) -> list[str]:
             f"{c.arm.name} {c.qualified_verdict} ({signed(c.mean)})" for c in against
         ],
         "Use of z, share of its KL": [
-            f"{use.arm.name} {share(use):.0%}"
+            f"{use.arm.name} {kl_share(use):.0%}"
             + (" (differs by seed)" if use.divided else " (ignored)" * use.ignored)
             for use in uses
         ],
@@ -156,7 +156,7 @@ def found(analysis: Analysis) -> list[str]:
     ]
 
 
-def share(use: UseOfZ) -> float:
+def kl_share(use: UseOfZ) -> float:
     """Use of z as a share of its KL, rounded to a hundredth; 0 without a KL."""
     return round(use.use.mean / use.kl.mean, 2) + 0.0 if use.kl.mean > 0 else 0.0  # not −0
 
@@ -166,7 +166,7 @@ def sampling(analysis: Analysis) -> str:
 
     def valid_use(use: UseOfZ) -> float:
         valid = arm_scores(use.arm).get("valid_fresh")
-        return share(use) * (1.0 if valid is None else valid)
+        return kl_share(use) * (1.0 if valid is None else valid)
 
     uses = [use for use in analysis.uses.values() if use.arm.run.kappa_bits]
     best = max(uses, key=valid_use, default=None)

@@ -62,7 +62,7 @@ def estimate(value: Estimate | None, decimals: int = 4) -> str:
     return number(value.mean, decimals) + error + value.convergence + own + spread
 
 
-def over_seeds(seeds: list[float], decimals: int) -> str:
+def seeds_cell(seeds: list[float], decimals: int) -> str:
     """Mean and, of several seeds, ± their sample standard deviation."""
     if not seeds:
         return "–"

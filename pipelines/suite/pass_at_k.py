@@ -55,10 +55,10 @@ class RepeatedTask(StoredTask):
 
     def aggregation(self) -> dict[str, Callable[[list[list[float]]], float]]:
         """Of all answers to all documents."""
-        return dict.fromkeys(super().aggregation(), share)
+        return dict.fromkeys(super().aggregation(), right_share)
 
 
-def share(scores: list[list[float]]) -> float:
+def right_share(scores: list[list[float]]) -> float:
     return sum(map(sum, scores)) / sum(map(len, scores))
 
 
@@ -97,14 +97,14 @@ def run_sampled(
     samples = [s for s in results["samples"][task.config.task] if s["filter"] == chosen]
     if {score for sample in samples for score in sample[metric]} - {0, 1}:
         raise UserError(f"suite.pass_at_k.tasks: {name}: {metric} is not 0 or 1 of each answer")
-    documents = figures(samples, metric, suite.pass_at_k, equal_answers(task, metric))
-    scores = {figure: mean(values) for figure, values in documents.items()}
+    documents = by_figure(samples, metric, suite.pass_at_k, equal_answers(task, metric))
+    scores = {figure: mean_score(values) for figure, values in documents.items()}
     pass_at = {k: scores[f"pass_at_{k}"] for k in suite.pass_at_k.k}
     score = SampledScore(sampling, n, pass_at, scores["distinct"], seconds)
     return SampledOutcome(score, documents, as_logged(samples))
 
 
-def figures(
+def by_figure(
     samples: list[LoggedSample],
     metric: str,
     settings: PassAtK,
@@ -150,7 +150,7 @@ def program_text(text: str) -> str:
     return "\n".join(line for line in lines if not re.fullmatch(r"\s*(#.*)?", line))
 
 
-def mean(values: list[float]) -> TaskScore:
+def mean_score(values: list[float]) -> TaskScore:
     """Over documents."""
     estimate = mean_and_error(torch.tensor(values, dtype=torch.float64))
     return TaskScore(estimate["mean"], estimate["se"] if len(values) > 1 else None)

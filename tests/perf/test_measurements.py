@@ -85,7 +85,7 @@ def test_the_summary_names_the_ratio_farthest_from_one_either_way():
 @pytest.mark.slow
 def test_runs_and_workers_are_trained_side_by_side_and_a_worker_with_its_part_alone(monkeypatch):
     """The first is trained; that workers of Ray are, too, is for tests/cluster."""
-    asked, train = [], side_by_side.trained
+    asked, train = [], side_by_side.training_speed
 
     def once(projects, workers, batch, steps):
         asked.append((len(projects), workers, batch))
@@ -102,7 +102,7 @@ def test_runs_and_workers_are_trained_side_by_side_and_a_worker_with_its_part_al
 def test_efficiency_is_of_the_cores_in_use(monkeypatch):
     monkeypatch.setattr(side_by_side, "whole_cores", lambda: 2)
     jobs, workers, parts = {1: 10, 2: 16, 4: 16}, {1: 10, 2: 16, 4: 12.5}, {1: 10, 2: 18, 4: 30}
-    found = side_by_side.figures(jobs, workers, parts)
+    found = side_by_side.speedups(jobs, workers, parts)
     assert [each.name for each in found[:2]] == [
         "JOBS = 2: speed against one",
         "JOBS = 2: efficiency",

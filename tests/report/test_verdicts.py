@@ -7,7 +7,7 @@ import pytest
 from pipelines.config.schema import EvaluationConfig
 from pipelines.report.analysis import Analysis
 from pipelines.report.sections import kappa
-from pipelines.report.sections.kappa import collapse_at_large_kappa, trend
+from pipelines.report.sections.kappa import collapse_at_large_kappa, direction
 from pipelines.report.verdicts import answer, caveat, verdicts
 from tests.support.mutants import rejects
 from tests.support.pages import by_name
@@ -274,6 +274,6 @@ def test_verdicts_on_benchmarks_are_counted(tmp_path):
 
 
 def test_trends():
-    assert trend([3, 2, 1]) == "falls" and trend([1, 1.5, 2]) == "rises"
-    assert trend([1, 2, 1.5]) == "rises, though not at every step"
-    assert trend([1, 2, 1]) == "ends where it began"
+    assert direction([3, 2, 1]) == "falls" and direction([1, 1.5, 2]) == "rises"
+    assert direction([1, 2, 1.5]) == "rises, though not at every step"
+    assert direction([1, 2, 1]) == "ends where it began"

@@ -57,14 +57,14 @@ def sampled_tasks(family: Benchmarks) -> list[SampledTask]:
             rows = [
                 row
                 for way in sorted(ways, key=lambda way: varied.index(way.varied))
-                for row in rows_of(family.arms, task, way, n, ks)
+                for row in way_rows(family.arms, task, way, n, ks)
             ]
             rows.sort(key=lambda row: family.arms.index(row.arm))
             tables.append(SampledTask(task, n, ks, rows))
     return tables
 
 
-def rows_of(arms: list[Arm], task: Task, sampling: Sampling, n: int, ks: list[int]) -> list[Row]:
+def way_rows(arms: list[Arm], task: Task, sampling: Sampling, n: int, ks: list[int]) -> list[Row]:
     """The arms whose answers were drawn in this way."""
     figures = [*(f"pass_at_{k}" for k in ks), "distinct"]
     *by_k, distinct = (as_benchmark(arms, task, sampling, n, figure) for figure in figures)

@@ -183,10 +183,10 @@ def compare_scores(
 
 def final_values(arm: Arm, task: Task) -> list[Estimate]:
     """Of each seed."""
-    return [estimate(suite_of(run).tasks[task.key]) for run in arm.runs]
+    return [score_of(suite_of(run).tasks[task.key]) for run in arm.runs]
 
 
-def estimate(score: TaskScore) -> Estimate:
+def score_of(score: TaskScore) -> Estimate:
     return Estimate(score.value, nan if score.se is None else score.se)
 
 
@@ -196,7 +196,7 @@ def late_values(arm: Arm, task: Task) -> list[Estimate]:
     The same documents score all of them, so that the error of their mean is at most the mean error.
     """
     return [
-        over_seeds([estimate(budget.tasks[task.key]) for budget in late])
+        over_seeds([score_of(budget.tasks[task.key]) for budget in late])
         for late in map(late_budgets, arm.runs)
         if len(late) > 1 and all(task.key in budget.tasks for budget in late)
     ]

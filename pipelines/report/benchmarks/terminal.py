@@ -31,12 +31,12 @@ def summary_table(family: Benchmarks) -> list[str]:
         scores = [family.final[task.key].get(arm.name) for task in family.tasks]
         cells = [f"{s.value.mean:.3f}{MARKS.get(s.verdict, '')}" if s else "–" for s in scores]
         wider = [*columns, [arm.name, *cells]]
-        if len(columns) > 2 and max(map(len, side_by_side(wider))) > WIDTH:
-            lines += side_by_side(columns)
+        if len(columns) > 2 and max(map(len, joined(wider))) > WIDTH:
+            lines += joined(columns)
             wider = [names, metrics, [arm.name, *cells]]
         columns = wider
-    return lines + side_by_side(columns)
+    return lines + joined(columns)
 
 
-def side_by_side(columns: list[list[str]]) -> list[str]:
+def joined(columns: list[list[str]]) -> list[str]:
     return aligned([list(row) for row in zip(*columns, strict=True)])

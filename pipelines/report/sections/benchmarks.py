@@ -63,7 +63,7 @@ def family_blocks(family: Benchmarks, analysis: Analysis) -> list[Block]:
     blocks: list[Block] = [heading(f"{name}: benchmarks")]
     if family.final:
         blocks.append(score_table(family, family.final, paper))
-    notes = [*comparison_words(family), *paper_notes(family, paper), *left_out(family)]
+    notes = [*comparison_words(family), *paper_notes(family, paper), *exceptions(family)]
     for words, reasons in (
         ("Where the data are from:", {t.name: t.sources for t in family.tasks if t.sources}),
         ("Skipped, so nothing is known about them:", family.skipped),
@@ -219,7 +219,7 @@ def paper_words(paper: PaperTable) -> str:
     return f"{paper.name} of the paper ({sizes}{late})"
 
 
-def left_out(family: Benchmarks) -> list[str]:
+def exceptions(family: Benchmarks) -> list[str]:
     """Prompts that were cut, and runs that were scored in another way than the first."""
     cuts, unlike = [], []
     for task in family.tasks:

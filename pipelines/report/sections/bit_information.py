@@ -90,12 +90,14 @@ def table(runs: list[RunResults]) -> Table:
         by_lag = run.evaluation.persistence or {}
         null = by_lag.get(1)
         chance = [number(null.null_mean), number(null.null_sd)] if null else ["–", "–"]
-        rows.append([run.name, *(cell(by_lag.get(lag)) for lag in lags), *chance])
+        rows.append([run.name, *(net_bits(by_lag.get(lag)) for lag in lags), *chance])
     return Table(head, rows)
 
 
 def contexts(bit: InformativeBit) -> list[Block]:
-    information = f"{cell(bit.read)} about the token read, {cell(bit.predicted)} about the next one"
+    information = (
+        f"{net_bits(bit.read)} about the token read, {net_bits(bit.predicted)} about the next one"
+    )
     blocks: list[Block] = [heading(f"Bit {bit.bit}: KL {bit.kl}, information {information}")]
     for end, places in (("Highest", bit.set), ("Lowest", bit.unset)):
         blocks.append(Text(f"{end} probability of 1:"))
@@ -105,6 +107,6 @@ def contexts(bit: InformativeBit) -> list[Block]:
     return blocks
 
 
-def cell(excess: NetInformation | None) -> str:
+def net_bits(excess: NetInformation | None) -> str:
     """Bits ± the standard error over documents, if there is more than one."""
     return estimate(Estimate(excess.bits, excess.se) if excess else None)

@@ -26,11 +26,11 @@ PROPOSALS: dict[float | None, str] = {None: "by the default rule", 0: "from the 
 
 
 def section(analysis: Analysis) -> Section:
-    blocks = (measured(data, arms, analysis) for data, arms in analysis.by_data.items())
+    blocks = (data_blocks(data, arms, analysis) for data, arms in analysis.by_data.items())
     return Section("bounds", "Measurements", [block for each in blocks for block in each])
 
 
-def measured(data: str, arms: list[Arm], analysis: Analysis) -> list[Block]:
+def data_blocks(data: str, arms: list[Arm], analysis: Analysis) -> list[Block]:
     """All tables of one data set; the first of its units is the one to compare in."""
     unit, *others = [unit for unit in UNITS if arms[0].first.figures(unit) != Figures()]
     compared, settings = analysis.compared_on(data), analysis.settings
@@ -44,7 +44,7 @@ def measured(data: str, arms: list[Arm], analysis: Analysis) -> list[Block]:
     if compared:
         blocks += [
             heading(f"{data}: differences from the baselines, {UNITS[unit]}"),
-            differences(compared, arms, seeds),
+            from_baselines(compared, arms, seeds),
         ]
     for other in others:
         blocks += [heading(f"{data}: {UNITS[other]}"), all_arms(arms, other, columns)]
@@ -149,7 +149,7 @@ def how_to_read(arms: list[Arm], unit: str, seeds: bool, settings: EvaluationCon
     return texts
 
 
-def differences(comparisons: list[Comparison], arms: list[Arm], seeds: bool) -> Table:
+def from_baselines(comparisons: list[Comparison], arms: list[Arm], seeds: bool) -> Table:
     """A row for each arm that has a comparison, side by side those with every baseline."""
     controls = [arm for arm in arms if any(c.other is arm for c in comparisons)]
     head = ["arm", "parameters"]

@@ -32,7 +32,7 @@ def coins(*arms: Arm) -> dict[str, CoinDetails]:
     return {run.name: coin for run in runs if (coin := run.details.coin)}
 
 
-def curves(sequence: CoinSequence) -> dict[str, list[list[float]]]:
+def lines_of(sequence: CoinSequence) -> dict[str, list[list[float]]]:
     """By the label of their line; a curve of one value is level."""
     model = [sequence.model] if sequence.model else []
     of_z = (sequence.encoder_z or [], sequence.prior_z or [])
@@ -47,7 +47,7 @@ def coin_flip(runs: Mapping[str, CoinDetails]) -> Figure:
     drawn = set[str]()
     for place, (axes, (name, sequence)) in enumerate(zip(grid, shown, strict=True)):
         seen = range(len(sequence.flips))
-        for label, each in curves(sequence).items():
+        for label, each in lines_of(sequence).items():
             for curve in each:
                 drawn.add(label)
                 if len(curve) == 1:

@@ -12,7 +12,7 @@ from pipelines.artifacts.results import UNITS
 from pipelines.artifacts.tokens.shards import read_metadata
 from pipelines.compare.arms import Arm
 from pipelines.compare.comparison import Comparison
-from pipelines.compare.designs import Designs, in_words
+from pipelines.compare.designs import Designs, design_words
 from pipelines.report.analysis import Analysis
 from pipelines.report.blocks import Picture, Section, Table, Text
 from pipelines.report.sections.figure4 import arm_scores
@@ -54,9 +54,9 @@ def row(arm: Arm, group: Designs, analysis: Analysis) -> list[str]:
         arm.name,
         arm.run.data,
         arm.first.kappa,
-        in_words(arm),
+        design_words(arm),
         str(arm.bound()),
-        *map(first_difference, (others, plain_ones, larger)),
+        *map(first_cell, (others, plain_ones, larger)),
         number(use.use.mean),
         number(use.recovery, 2),
         number(use.waste.mean),
@@ -67,7 +67,7 @@ def row(arm: Arm, group: Designs, analysis: Analysis) -> list[str]:
     ]
 
 
-def first_difference(comparisons: list[Comparison]) -> str:
+def first_cell(comparisons: list[Comparison]) -> str:
     return next((f"{signed(c.mean)}, {c.qualified_verdict}" for c in comparisons), "–")
 
 
@@ -100,7 +100,7 @@ def drawn(groups: list[Designs]) -> Figure:
             axes.plot(gains, [place] * len(gains), "o", ms=5, color=colour, alpha=0.7)
             axes.plot([fmean(gains)], [place], "|", ms=14, color=colour)
         axes.axvline(0, lw=0.8, color=GREY)
-        axes.set_yticks(range(len(group.arms)), [in_words(arm) for arm in group.arms])
+        axes.set_yticks(range(len(group.arms)), [design_words(arm) for arm in group.arms])
         axes.set_ylim(len(group.arms) - 0.4, -0.6)
         title = f"Gain over the model's own design, {own.run.data}, κ = {own.first.kappa}"
         plain(axes, title, f"{UNITS[own.unit]}; to the right the bound is lower", "")

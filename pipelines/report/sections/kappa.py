@@ -72,7 +72,7 @@ def collapse_at_large_kappa(family: list[Arm], analysis: Analysis) -> list[list[
     if use.ignored:
         verdict = f"not shown: z is ignored at κ = {last.first.kappa}"
     baseline = next(iter(plain.values())).other.name
-    return [[baseline, first.first.kappa, last.first.kappa, trend(ce), worse, verdict]]
+    return [[baseline, first.first.kappa, last.first.kappa, direction(ce), worse, verdict]]
 
 
 def kappa_of(arm: Arm) -> float:
@@ -80,7 +80,7 @@ def kappa_of(arm: Arm) -> float:
     return arm.run.kappa_bits
 
 
-def trend(values: list[float]) -> str:
+def direction(values: list[float]) -> str:
     """Whether figures rise or fall from first to last, and at every step."""
     if values[-1] == values[0]:
         return "ends where it began"

@@ -30,8 +30,8 @@ def section(analysis: Analysis) -> Section | None:
     for ladder in ladders(analysis.arms):
         alt = "Tax, use of z and recovery against parameters, the tax with a line to 124 million"
         blocks += [
-            Text(f"**{ladder.data}:** {reservations(ladder)}"),
-            Table(HEAD, rows_of(ladder)),
+            Text(f"**{ladder.data}:** {scope(ladder)}"),
+            Table(HEAD, size_rows(ladder)),
             Table(TREND, predictions(ladder)),
             Picture(f"ladder_{ladder.data}", draw(ladder), f"{alt}, on {ladder.data}"),
         ]
@@ -49,23 +49,23 @@ def trend(ladder: Ladder, kappa: float, larger: bool, power: bool = False) -> Tr
     return fit([*points], [fmean(seeds) for seeds in points.values()])
 
 
-def rows_of(ladder: Ladder) -> list[list[str]]:
+def size_rows(ladder: Ladder) -> list[list[str]]:
     return [
         [
             rung.baseline.run.model,
             f"{rung.parameters:,}",
             f"{rung.tokens_per_parameter:.2f}",
             fraction(kappa),
-            *(cell(rung.taxes(kappa, larger)) for larger in AGAINST),
-            cell(rung.use_of_z(kappa)),
-            cell(rung.recovery(kappa), decimals=2),
+            *(mean_range(rung.taxes(kappa, larger)) for larger in AGAINST),
+            mean_range(rung.use_of_z(kappa)),
+            mean_range(rung.recovery(kappa), decimals=2),
         ]
         for rung in ladder.rungs
         for kappa in ladder.kappas
     ]
 
 
-def cell(seeds: list[float] | None, decimals: int = 4) -> str:
+def mean_range(seeds: list[float] | None, decimals: int = 4) -> str:
     """Their mean and, of several, the range."""
     if not seeds:
         return "–"
@@ -73,7 +73,7 @@ def cell(seeds: list[float] | None, decimals: int = 4) -> str:
     return f"{mean} ({low} to {high})" if len(seeds) > 1 else mean
 
 
-def reservations(ladder: Ladder) -> str:
+def scope(ladder: Ladder) -> str:
     """How far 124 M lies beyond the sizes, and whether the decoders read z."""
     uses = [rung.uses[kappa] for rung in ladder.rungs for kappa in ladder.kappas if kappa]
     said = f"124 M is {TARGET / ladder.rungs[-1].parameters:.3g} times the largest size."

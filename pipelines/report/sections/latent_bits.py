@@ -15,11 +15,11 @@ def section(analysis: Analysis) -> Section | None:
     bits = {run.name: run.details.kl_per_bit for run in analysis.runs if not run.baseline}
     if not bits:
         return None
-    drawn = Picture("kl_per_bit", kl_per_bit(bits), "KL of each latent bit, bits per token")
+    drawn = Picture("kl_per_bit", heat_map(bits), "KL of each latent bit, bits per token")
     return Section("latent_bits", "How much each latent bit carries", [drawn])
 
 
-def kl_per_bit(runs: Mapping[str, list[float]]) -> Figure:
+def heat_map(runs: Mapping[str, list[float]]) -> Figure:
     """Heat map of the KL, bits per token, of each latent bit; runs may differ in H."""
     width = max(map(len, runs.values()))
     figure = Figure(figsize=(11, 2 + 0.36 * len(runs)))

@@ -28,7 +28,7 @@ def section(analysis: Analysis) -> Section | None:
             rows.append([run.name, run.kappa, text, *map(estimate, (first, *changes))])
         halves = [half for half in (z.half, z.half_random, z.half_minus_random) if half]
         if len(halves) == 3:
-            shares.append([run.name, *(percent(half, 0) for half in halves)])
+            shares.append([run.name, *(in_percent(half, 0) for half in halves)])
     steps = [f"{100 * step.share:.0f} % of bits" for step in measured[0][1].path]
     blocks: list[Block] = [Table([*HEAD, *steps], rows)]
     if apart := [(run.name, z.clusters) for run, z in measured if z.clusters]:
@@ -38,7 +38,7 @@ def section(analysis: Analysis) -> Section | None:
     return Section("sequence_z", "One latent code per sequence", blocks)
 
 
-def percent(share: Estimate, decimals: int) -> str:
+def in_percent(share: Estimate, decimals: int) -> str:
     return estimate(Estimate(100 * share.mean, 100 * share.se), decimals) + " %"
 
 
@@ -51,8 +51,8 @@ def of_clusters(tests: list[tuple[str, Clusters]]) -> Table:
         also = f", {p:.3g} adjusted for {len(ps)} runs" if len(ps) > 1 else ""
         rows.append([
             name,
-            percent(clusters.same, 1),
-            percent(clusters.different, 1),
+            in_percent(clusters.same, 1),
+            in_percent(clusters.different, 1),
             f"{100 * clusters.null_95:.1f} percentage points",
             f"p = {clusters.p_value:.3g}{also}",
             "tells files apart" if apart else "not shown to tell files apart",

@@ -17,7 +17,7 @@ def section(analysis: Analysis) -> Section | None:
         return None
     tests = {run.name: s.p_value for run, s in measured if s.p_value is not None}
     ps = dict(zip(tests, adjusted([*tests.values()]), strict=True))
-    rows = [[run.name, run.kappa, *cells(s), *verdict(s, ps.get(run.name))] for run, s in measured]
+    rows = [[run.name, run.kappa, *cells(s), *judged(s, ps.get(run.name))] for run, s in measured]
     title = "Does a pinned z steer generation?"
     return Section("steering", title, [Table(HEAD, rows)])
 
@@ -29,7 +29,7 @@ def cells(steering: Steering) -> list[str]:
     return [*distances, *chance, "–" if p is None else f"{p:.3g}"]
 
 
-def verdict(steering: Steering, p: float | None) -> list[str]:
+def judged(steering: Steering, p: float | None) -> list[str]:
     """By p adjusted for all runs."""
     if p is None or steering.ratio is None:
         return ["–", "–"]

@@ -8,7 +8,7 @@ from pipelines.compare.comparison import contrast
 from pipelines.report.analysis import Analysis
 from pipelines.report.blocks import BELOW, Section, Table
 from pipelines.report.sections.target_latent import asked, over
-from pipelines.report.wording import in_words, over_seeds
+from pipelines.report.wording import in_words, seeds_cell
 
 
 def section(analysis: Analysis) -> Section | None:
@@ -24,9 +24,9 @@ def section(analysis: Analysis) -> Section | None:
     return Section("target_reconstruction", title, blocks) if arms else None
 
 
-def mean(name: str, decimals: int) -> Callable[[Arm], str]:
+def mean_cell(name: str, decimals: int) -> Callable[[Arm], str]:
     """The cell of a figure, by its name in figure4.csv."""
-    return lambda arm: over_seeds(over(arm, name), decimals)
+    return lambda arm: seeds_cell(over(arm, name), decimals)
 
 
 def valid(arm: Arm) -> list[float]:
@@ -42,7 +42,7 @@ def exact(arm: Arm) -> str:
 
 def aggregate(arm: Arm) -> str:
     """Between at least and at most, bits per sequence."""
-    least, most = (mean(f"aggregate_at_{end}_bits", 1)(arm) for end in ("least", "most"))
+    least, most = (mean_cell(f"aggregate_at_{end}_bits", 1)(arm) for end in ("least", "most"))
     if most == "–":
         return "–"
     return f"≤ {most}" if least == "–" else f"{least} to {most}"
@@ -67,15 +67,15 @@ def sequence_kl(arm: Arm) -> str:
 ROWS: dict[str, Callable[[Arm], str]] = {
     "seeds": lambda arm: str(len(arm.runs)),
     "exact NLL of the process, nats/token": exact,
-    "NLL or filtering bound − exact, nats/token": mean("gap_nats_per_token", 4),
-    "ELBO bound − exact, nats/token": mean("elbo_gap_nats_per_token", 4),
-    "KL, bits/token": mean("kl_bits_per_token", 4),
-    "start known from z, at least, bits": mean("start_bits", 2),
+    "NLL or filtering bound − exact, nats/token": mean_cell("gap_nats_per_token", 4),
+    "ELBO bound − exact, nats/token": mean_cell("elbo_gap_nats_per_token", 4),
+    "KL, bits/token": mean_cell("kl_bits_per_token", 4),
+    "start known from z, at least, bits": mean_cell("start_bits", 2),
     "aggregate posterior from the prior, bits/sequence": aggregate,
-    "prior generations: valid": lambda arm: over_seeds(valid(arm), 3),
-    "posterior reconstructions: valid": mean("reconstruction_valid", 3),
-    f"{BELOW}distance of targets, characters": mean("reconstruction_distance", 1),
-    f"{BELOW}overlap of noise": mean("reconstruction_noise", 2),
+    "prior generations: valid": lambda arm: seeds_cell(valid(arm), 3),
+    "posterior reconstructions: valid": mean_cell("reconstruction_valid", 3),
+    f"{BELOW}distance of targets, characters": mean_cell("reconstruction_distance", 1),
+    f"{BELOW}overlap of noise": mean_cell("reconstruction_noise", 2),
     "prior generations − posterior reconstructions": against_posterior,
     "mean KL of a single sequence’s z, bits": sequence_kl,
 }

@@ -29,11 +29,11 @@ def parent_identity(spec: RunSpec) -> dict[str, str]:
     if not start:
         return {}
     if start.hf is not None:
-        return {"hf": start.hf, "sha256": hash_of(llama_files.model_files(Path(start.hf)))}
+        return {"hf": start.hf, "sha256": files_hash(llama_files.model_files(Path(start.hf)))}
     assert start.run is not None
     path = parent_checkpoint(spec)
     try:
-        return {"run": start.run, "sha256": hash_of(files_of(path))}
+        return {"run": start.run, "sha256": files_hash(files_of(path))}
     except FileNotFoundError:
         raise UserError(
             f"{path}: no checkpoint here; `dvc repro train@{start.run}` trains the parent"
@@ -45,7 +45,7 @@ def parent_checkpoint(spec: RunSpec) -> Path:
     return RunSpec(spec.experiment, spec.run.init_from.run).checkpoint()
 
 
-def hash_of(files: list[Path]) -> str:
+def files_hash(files: list[Path]) -> str:
     """Over the content of all of them; raises UserError."""
     total = sha256()
     for path in files:

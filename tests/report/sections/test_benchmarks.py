@@ -7,7 +7,7 @@ import pytest
 
 from pipelines.report.benchmarks.terminal import summary_lines
 from pipelines.report.markdown import escaped
-from pipelines.report.sections.benchmarks import beside, left_out, paper_scores, section
+from pipelines.report.sections.benchmarks import beside, exceptions, paper_scores, section
 from tests.support.pages import golden, text_of
 from tests.support.results import (
     analysis_of,
@@ -167,7 +167,7 @@ def test_what_was_scored_in_other_ways_is_said(tmp_path):
     assert [paper_scores(paper, each) is None for each in family.tasks] == [
         True, False, False, False
     ]  # fmt: skip
-    assert "others: mbpp of free_k3. `dvc repro`" in left_out(family)[-1]
+    assert "others: mbpp of free_k3. `dvc repro`" in exceptions(family)[-1]
     assert family.skipped == {
         "boolq": [f"{SKIPPED} (base and free_k1_2)", "another reason (free_k3)"]
     }

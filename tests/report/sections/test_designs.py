@@ -3,7 +3,7 @@
 import pytest
 
 from ftmodel.costs.training import flops_per_token
-from pipelines.compare.designs import in_words
+from pipelines.compare.designs import design_words
 from pipelines.report.sections.designs import drawn, section
 from tests.support.corpora import write_shards
 from tests.support.mutants import rejects
@@ -32,7 +32,7 @@ def analysis(tmp_path_factory):
 def test_only_arms_that_are_alike_otherwise_stand_side_by_side(analysis):
     (group,) = analysis.designs
     assert [arm.name for arm in group.arms] == ["free", "linear", "residual"]
-    assert [in_words(arm) for arm in group.arms] == DESIGNS
+    assert [design_words(arm) for arm in group.arms] == DESIGNS
     assert [round(c.mean, 3) for c in group.others] == [-0.1, 0.0]
     assert [c.verdict for c in group.others] == ["lower", "no difference"]
     assert analysis.comparisons_made == len(analysis.comparisons) + 2
@@ -50,7 +50,7 @@ def test_a_setting_that_repeats_the_models_is_no_other_design(tmp_path):
     repeated = run(kappa=1.0, latent={"inject": "kv"}, latent_bits=3, latent_block=2)
     arms = {"base": run(), "free": repeated, "residual": ARMS["residual"]}
     (group,) = seeded(tmp_path, arms, {name: BOUNDS[name] for name in arms}).designs
-    assert group.own.name == "free" and [in_words(arm) for arm in group.arms] == DESIGNS[::2]
+    assert group.own.name == "free" and [design_words(arm) for arm in group.arms] == DESIGNS[::2]
 
 
 def test_the_table_has_a_row_for_each(analysis, tmp_path, monkeypatch):

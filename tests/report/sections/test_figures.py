@@ -15,7 +15,7 @@ from pipelines.report.sections.coin import LINES, coin_flip
 from pipelines.report.sections.curves import curves
 from pipelines.report.sections.iwae import bound_by_samples
 from pipelines.report.sections.kappa import figures_against_kappa
-from pipelines.report.sections.latent_bits import kl_per_bit
+from pipelines.report.sections.latent_bits import heat_map
 from pipelines.report.style import GREY, log_places, spaced, styles
 from tests.support.mutants import rejects
 from tests.support.results import CE, PAIR, analysis_of, run, seeded, write_experiment
@@ -92,7 +92,7 @@ def test_iwae_is_drawn_above_the_filtering_bound(tmp_path):
 
 
 def test_heat_map_shows_each_bit_of_runs_with_different_h():
-    axes = kl_per_bit({"three": [0.1, 0.2, 0.3], "five": [0.5] * 5}).axes[0]
+    axes = heat_map({"three": [0.1, 0.2, 0.3], "five": [0.5] * 5}).axes[0]
     shown = [(text.get_position(), text.get_text()) for text in axes.texts]
     assert len(shown) == 8
     assert ((2, 0), "0.300") in shown

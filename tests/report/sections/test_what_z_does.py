@@ -12,7 +12,7 @@ from pipelines.artifacts.latent_results import Clusters, Steering
 from pipelines.artifacts.results import Estimate, LabelFigures
 from pipelines.compare.use_of_z import uses_of_z
 from pipelines.report.sections import bit_information, sequence_z, steering, swap
-from pipelines.report.sections.bit_information import cell, persistence
+from pipelines.report.sections.bit_information import net_bits, persistence
 from pipelines.report.sections.label import label_in_bits, label_verdict
 from pipelines.report.sections.use_of_z import section
 from pipelines.report.style import styles
@@ -114,9 +114,9 @@ def verdicts(found):
 def test_where_p_is_large_or_the_sign_wrong_nothing_is_shown():
     for same, p in ((0.7, 0.06), (0.4, 0.01)):
         assert verdicts([("free", apart(p, same))])["free"][0] == "not shown to tell files apart"
-    assert steering.verdict(steers(0.001), 0.001) == ["0.001", "z steers"]
+    assert steering.judged(steers(0.001), 0.001) == ["0.001", "z steers"]
     for ratio, p in ((1.25, 0.06), (0.9, 0.01)):
-        assert steering.verdict(steers(p, ratio), p) == [str(p), "not shown to steer"]
+        assert steering.judged(steers(p, ratio), p) == [str(p), "not shown to steer"]
 
 
 def test_one_run_of_many_with_a_small_p_shows_nothing(tmp_path):
@@ -139,7 +139,7 @@ def test_one_run_of_many_with_a_small_p_shows_nothing(tmp_path):
 
 def test_a_run_of_one_document_has_no_error_to_show():
     one = NetInformation(0.5, nan, 0.1, 0.1)
-    assert cell(one) == "0.5000" and cell(None) == "–"
+    assert net_bits(one) == "0.5000" and net_bits(None) == "–"
     measured = SimpleNamespace(details=SimpleNamespace(persistence=[one] * 3))
     figure = persistence([SimpleNamespace(name="free", runs=[measured])], styles(["free"]))
     assert figure.axes[0].lines[0].get_ydata().tolist() == [0.5] * 3
