@@ -189,7 +189,7 @@ def test_the_learning_rate_follows_the_schedule_by_optimizer_steps(workspace, mo
 
 
 @rejects(
-    "«whole(torch.nn.utils.clip_grad_norm_→torch.ones(()); whole(torch.nn.utils.clip_grad_value_»(",
+    "«full(torch.nn.utils.clip_grad_norm_→torch.ones(()); full(torch.nn.utils.clip_grad_value_»(",
     "gradients clipped by value",
 )
 @rejects("«self.optim.clip→1.0»)", "gradients clipped at a norm of 1 whatever the settings say")

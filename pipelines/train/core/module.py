@@ -29,14 +29,14 @@ def learning_rate_factor(optim: Optim, step: int, steps: int) -> float:
     return schedule.cosine(step, optim.warmup_steps, steps)
 
 
-def full_norm(norm: Tensor) -> Tensor:
+def full(norm: Tensor) -> Tensor:
     return norm.full_tensor() if isinstance(norm, DTensor) else norm
 
 
 def norm_of(parameters: Iterable[Tensor]) -> Tensor:
     """The norm of these parameters' gradients."""
     gradients = [p.grad for p in parameters if p.grad is not None]
-    return full_norm(torch.nn.utils.get_total_norm(gradients))
+    return full(torch.nn.utils.get_total_norm(gradients))
 
 
 class NonFinite(Exception):
@@ -135,7 +135,7 @@ class TrainingModule(L.LightningModule):
             encoder = [p for name, p in latent.named_parameters() if not name.startswith(others)]
             self.log("gradient_norm_encoder", norm_of(encoder))
             self.log("gradient_norm_post_sampler", norm_of([latent.post_sampler]))
-        norm = full_norm(torch.nn.utils.clip_grad_norm_(self.parameters(), self.optim.clip))
+        norm = full(torch.nn.utils.clip_grad_norm_(self.parameters(), self.optim.clip))
         if not norm.isfinite():  # on all workers alike
             windows = self.all_gather(torch.cat(self.windows))
             assert isinstance(windows, Tensor)
