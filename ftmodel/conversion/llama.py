@@ -31,14 +31,16 @@ ROPE = (  # the entries of rope_parameters, llama3's last
 )
 
 
+def in_halves(weight: Tensor, heads: int) -> Tensor:
+    """Rows (heads · E, …) of a query or key projection in Hugging Face's order of channels, as a
+    view (heads, 2, E / 2, …).
+    """
+    return weight.unflatten(0, (heads, -1, 2)).transpose(1, 2)
+
+
 def to_halves(weight: Tensor, heads: int) -> Tensor:
-    """Rows (heads · E, …) of a query or key projection in Hugging Face's order of channels."""
-    return weight.unflatten(0, (heads, -1, 2)).transpose(1, 2).flatten(0, 2)
-
-
-def to_pairs(weight: Tensor, heads: int) -> Tensor:
-    """The inverse of ``to_halves``."""
-    return weight.unflatten(0, (heads, 2, -1)).transpose(1, 2).flatten(0, 2)
+    """Such rows as a tensor (heads · E, …)."""
+    return in_halves(weight, heads).flatten(0, 2)
 
 
 def llama_config(config: ModelConfig, vocab_size: int) -> dict[str, Any]:
@@ -100,24 +102,24 @@ def head_norms(block: Block) -> dict[str, nn.RMSNorm]:
     return {f"self_attn.{x}_norm.weight": norm for x, norm in norms.items() if norm is not None}
 
 
-def block_weights(block: Block, config: ModelConfig, pairs: bool) -> dict[str, Tensor]:
+def block_views(block: Block, config: ModelConfig, pairs: bool) -> dict[str, Tensor]:
     """By Hugging Face's names, without that of the layer."""
     query = block.attention.query.weight
     key, value = block.attention.key_value.weight.chunk(2)
     gate, up = block.ffn.gate_up.weight.chunk(2)
     gains = {name: norm.weight for name, norm in head_norms(block).items()}
-    more = {name: gain if pairs else to_halves(gain, 1) for name, gain in gains.items()}
+    more = {name: gain if pairs else in_halves(gain, 1) for name, gain in gains.items()}
     if config.qkv_bias:
         key_bias, value_bias = block.attention.key_value.bias.chunk(2)
         more |= {
-            "self_attn.q_proj.bias": to_halves(block.attention.query.bias, config.n_heads),
-            "self_attn.k_proj.bias": to_halves(key_bias, config.n_kv_heads),
+            "self_attn.q_proj.bias": in_halves(block.attention.query.bias, config.n_heads),
+            "self_attn.k_proj.bias": in_halves(key_bias, config.n_kv_heads),
             "self_attn.v_proj.bias": value_bias,
         }
     return more | {
         "input_layernorm.weight": block.attention_norm.weight,
-        "self_attn.q_proj.weight": query if pairs else to_halves(query, config.n_heads),
-        "self_attn.k_proj.weight": key if pairs else to_halves(key, config.n_kv_heads),
+        "self_attn.q_proj.weight": query if pairs else in_halves(query, config.n_heads),
+        "self_attn.k_proj.weight": key if pairs else in_halves(key, config.n_kv_heads),
         "self_attn.v_proj.weight": value,
         "self_attn.o_proj.weight": block.attention.output.weight,
         "post_attention_layernorm.weight": block.ffn_norm.weight,
@@ -125,6 +127,23 @@ def block_weights(block: Block, config: ModelConfig, pairs: bool) -> dict[str, T
         "mlp.up_proj.weight": up,
         "mlp.down_proj.weight": block.ffn.down.weight,
     }
+
+
+def decoder_views(model: FreeTransformer, pairs: bool = False) -> dict[str, Tensor]:
+    """The decoder's parameters by Hugging Face's names, as views of them, which may be written to;
+    without lm_head if it is tied. With ``pairs``, q's and k's channels stay in our order.
+    """
+    views = {
+        "model.embed_tokens.weight": model.embedding.weight,
+        "model.norm.weight": model.norm.weight,
+    }
+    if not model.config.tied:
+        views["lm_head.weight"] = model.readout.weight
+    for i, block in enumerate(model.blocks):
+        assert isinstance(block, Block), "a module around a block hides its weights"
+        for name, view in block_views(block, model.config, pairs).items():
+            views[f"model.layers.{i}.{name}"] = view
+    return views
 
 
 @torch.no_grad()
@@ -135,17 +154,8 @@ def llama_weights(
     With ``pairs``, q's and k's channels stay in our order, which is llama.cpp's. ``padding``: what
     ``load_llama`` returned, for the end of those tensors.
     """
-    config = model.config
-    weights = {
-        "model.embed_tokens.weight": model.embedding.weight,
-        "model.norm.weight": model.norm.weight,
-    }
-    if not config.tied:
-        weights["lm_head.weight"] = model.readout.weight
-    for i, block in enumerate(model.blocks):
-        assert isinstance(block, Block), "a module around a block hides its weights"
-        for name, weight in block_weights(block, config, pairs).items():
-            weights[f"model.layers.{i}.{name}"] = weight
+    views = decoder_views(model, pairs)
+    weights = {k: view.flatten(0, 2) if view.dim() > 2 else view for k, view in views.items()}
     for name, rows in (padding or {}).items():
         weights[name] = torch.cat((weights[name], rows.to(weights[name])))
     return {name: weight.detach().contiguous() for name, weight in weights.items()}
@@ -264,31 +274,9 @@ def load_llama(
         more = f", and {len(left) - 1} more" if left[1:] else ""
         raise ValueError(f"{left[0]}: unknown{more}")
     vocabulary = {name: weights[name] for name in VOCABULARY if name in expected}
-    matrices = model.embedding.weight, model.readout.weight
-    for name, matrix in zip(vocabulary, matrices, strict=False):
-        matrix.copy_(vocabulary[name][:ids])
-    model.norm.weight.copy_(weights["model.norm.weight"])
-    for i, block in enumerate(model.blocks):
-        assert isinstance(block, Block)
-        layer = f"model.layers.{i}."
-        w = {n.removeprefix(layer): weights[n] for n in expected if n.startswith(layer)}
-        query = to_pairs(w["self_attn.q_proj.weight"], config.n_heads)
-        key = to_pairs(w["self_attn.k_proj.weight"], config.n_kv_heads)
-        block.attention_norm.weight.copy_(w["input_layernorm.weight"])
-        block.attention.query.weight.copy_(query)
-        block.attention.key_value.weight.copy_(torch.cat((key, w["self_attn.v_proj.weight"])))
-        if config.qkv_bias:
-            query_bias = to_pairs(w["self_attn.q_proj.bias"], config.n_heads)
-            key_bias = to_pairs(w["self_attn.k_proj.bias"], config.n_kv_heads)
-            block.attention.query.bias.copy_(query_bias)
-            block.attention.key_value.bias.copy_(torch.cat((key_bias, w["self_attn.v_proj.bias"])))
-        for name, norm in head_norms(block).items():
-            norm.weight.copy_(to_pairs(w[name], 1))
-        block.attention.output.weight.copy_(w["self_attn.o_proj.weight"])
-        block.ffn_norm.weight.copy_(w["post_attention_layernorm.weight"])
-        gate_up = torch.cat((w["mlp.gate_proj.weight"], w["mlp.up_proj.weight"]))
-        block.ffn.gate_up.weight.copy_(gate_up)
-        block.ffn.down.weight.copy_(w["mlp.down_proj.weight"])
+    for name, view in decoder_views(model).items():
+        weight = weights[name][:ids] if name in vocabulary else weights[name]
+        view.copy_(weight.reshape(view.shape))
     return {name: tensor[ids:].clone() for name, tensor in vocabulary.items() if len(tensor) > ids}
 
 

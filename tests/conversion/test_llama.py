@@ -70,10 +70,10 @@ def tokens(rng):
     return torch.randint(11, (3, 12), generator=rng)
 
 
-@rejects("«to_halves(key, config.n_kv_heads)→key»", "channels of keys handed over as they are")
+@rejects("«in_halves(key, config.n_kv_heads)→key»", "channels of keys handed over as they are")
 @rejects("«gate, up→up, gate» = block.", "gate and up exchanged")
 @rejects(
-    "gain« if pairs else to_halves(gain, 1)→»",
+    "gain« if pairs else in_halves(gain, 1)→»",
     "gains of Qwen's queries and keys handed over as they are",
 )
 @rejects('«q→k»": attention.query_norm, "«k→q»"', "gains of Qwen's queries taken for those of keys")
@@ -95,14 +95,17 @@ def test_hugging_face_computes_what_we_do_with_our_weights(make_model, tokens, c
 
 
 @rejects(
-    '«to_pairs(w["self_attn.q_proj.weight"], config.n_heads)→w["self_attn.q_proj.weight"]»',
+    "query if pairs else «in_halves(query, config.n_heads)→query»",
     "channels of a Llama's heads taken over as they are",
 )
 @rejects(
-    '«to_pairs(w["self_attn.k_proj.bias"], config.n_kv_heads)→w["self_attn.k_proj.bias"]»',
+    "«in_halves(key_bias, config.n_kv_heads)→key_bias»",
     "Qwen's biases of keys in Hugging Face's order",
 )
-@rejects("«to_pairs(→»w[name]«, 1)→»", "gains of Qwen's queries and keys taken over as they are")
+@rejects(
+    "gain if pairs else «in_halves(gain, 1)→gain»",
+    "gains of Qwen's queries and keys taken over as they are",
+)
 @rejects(
     "rotate(self.heads(self.query(q), self.query_norm), at.rope)",
     "(self.query_norm or (lambda x: x))(rotate(self.heads(self.query(q)), at.rope))",

@@ -31,7 +31,7 @@ from tests.support.tokenizers import END, STYLES, trained
 
 
 @rejects("«, pairs=True→»", "a GGUF with Hugging Face's order of channels")
-@rejects("«key if pairs else →»to_halves(key", "keys of a GGUF in Hugging Face's order of channels")
+@rejects("«key if pairs else →»in_halves(key", "keys of a GGUF in Hugging Face's order of channels")
 @rejects('«    writer.add_rope_freq_base(config["rope_theta"])\n→»', "a GGUF without RoPE's base")
 @rejects('«config["rms_norm_eps"]→1e-5»', "the usual epsilon of norms in a GGUF")
 @rejects(
