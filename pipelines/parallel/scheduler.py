@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from graphlib import TopologicalSorter
 from pathlib import Path
 from time import monotonic, sleep
-from types import FrameType
 
 from pipelines.parallel.graph import Graph
 from pipelines.parallel.screen import Screen, duration
@@ -49,22 +48,12 @@ class StageOutcome:
     interrupted: bool = False
 
 
-class Interrupts:
-    """How often this process was asked to stop, by Ctrl-C or SIGTERM."""
-
-    def __init__(self) -> None:
-        self.count = 0
-
-    def note(self, _: int, __: FrameType | None) -> None:
-        self.count += 1
-
-
 @contextmanager
-def interrupts() -> Iterator[Interrupts]:
-    noted = Interrupts()
-    before = {
-        number: signal.signal(number, noted.note) for number in (signal.SIGINT, signal.SIGTERM)
-    }
+def interrupts() -> Iterator[list[int]]:
+    """The signals by which this process has been asked to stop, Ctrl-C or SIGTERM, as they come."""
+    noted: list[int] = []
+    numbers = signal.SIGINT, signal.SIGTERM
+    before = {n: signal.signal(n, lambda n, _: noted.append(n)) for n in numbers}
     try:
         yield noted
     finally:
@@ -95,18 +84,18 @@ class Scheduler:
             while True:
                 ready += sorter.get_ready()
                 ready.sort(key=lambda name: -priorities.get(name, 0.0))
-                while ready and self.free and not asked.count:
+                while ready and self.free and not asked:
                     self.start(ready.pop(0))
                 if not self.jobs:
                     break
                 sleep(LOOK_SECONDS)
-                if asked.count > answered:
-                    answered = asked.count
+                if len(asked) > answered:
+                    answered = len(asked)
                     self.interrupt()
                 for job in [job for job in self.jobs if job.process.poll() is not None]:
                     self.end(job, sorter, ready)
                 self.screen.update([(job.name, job.log, job.seconds) for job in self.jobs])
-            self.outcome.interrupted |= bool(asked.count)  # between two stages, too
+            self.outcome.interrupted |= bool(asked)  # between two stages, too
         return self.outcome
 
     @contextmanager
