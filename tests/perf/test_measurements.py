@@ -93,7 +93,7 @@ def test_runs_and_workers_are_trained_side_by_side_and_a_worker_with_its_part_al
 
     assert {*PARTS} == {*FIGURES, "side_by_side"}
     monkeypatch.setenv("RAY_OVERRIDE_RESOURCES", "")
-    monkeypatch.setattr(side_by_side, "trained", once)
+    monkeypatch.setattr(side_by_side, "training_speed", once)
     one, *_ = side_by_side.measure(turns=1, quick=True)
     assert (one.name, one.median > 0) == ("JOBS = 2: speed against one", True)
     assert asked == [(1, 1, 64), (2, 1, 64), (1, 1, 64), (1, 2, 64), (1, 1, 64), (1, 1, 32)]
