@@ -197,9 +197,11 @@ class LatentDesign:
         return {Per.token: 1, Per.sequence: context, Per.every: self.every or 1}[self.per]
 
     @property
-    def hinge_at_position(self) -> bool:
-        """Whether each position has a hinge of its own, in the mean over rows at least."""
-        return self.free_bits in (FreeBits.token, FreeBits.position)
+    def hinge_at_token(self) -> bool:
+        """Whether each token has a code and a hinge of its own, in the mean over rows at least, so
+        that free bits are no more than κ at any position.
+        """
+        return not self.shared_codes and self.free_bits in (FreeBits.token, FreeBits.position)
 
     @property
     def uniform_prior(self) -> bool:

@@ -8,7 +8,6 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullLocator
 
-from ftmodel.designs.design import LatentDesign
 from ftmodel.synthetic.target_task import STARTS, TARGET
 from pipelines.artifacts.results import ByOffset, LatentDetails
 from pipelines.artifacts.run_results import RunResults
@@ -95,11 +94,6 @@ def half_known(arm: Arm) -> int | None:
     return next((t for t, bits in enumerate(means) if bits >= means[-1] / 2), None)
 
 
-def kappa_at_each_token(design: LatentDesign) -> bool:
-    """Whether free bits are no more than κ at any position, at least in the mean over rows."""
-    return not design.shared_codes and design.hinge_at_position
-
-
 def what_z_says(arms: list[Arm], style: Mapping[str, Style]) -> Figure:
     """The start known from z, bits against positions; KL against the place relative to the target;
     how far z is from fair bits, given the z before it.
@@ -114,7 +108,7 @@ def what_z_says(arms: list[Arm], style: Mapping[str, Style]) -> Figure:
         draw(start, known, colour)
         # of a learned prior the aggregate is not compared with fair bits
         uniform, config = over(arm, "aggregate_at_least_bits"), arm.first.config
-        if uniform and config and kappa_at_each_token(config.latent):
+        if uniform and config and config.latent.hinge_at_token:
             paid = [min(START_BITS, kappa * (t + 1)) for t in known[0]]
             start.plot([*known[0]], paid, ":", lw=1.2, color=colour)
         if offsets := [by_offset(z.from_start) for z in details(arm) if z.from_start]:
