@@ -139,7 +139,7 @@ def test_free_bits_have_paid_for_at_most_kappa_a_position(drawn):
     assert levels == [pytest.approx(5.83, abs=0.005)]
 
 
-@rejects("return not design.shared_codes «and→or»", "κ a position for a hinge of many tokens")
+@rejects("return not self.shared_codes «and→or»", "κ a position for a hinge of many tokens")
 def test_free_bits_of_many_tokens_may_all_be_spent_on_the_first(tmp_path):
     designs = {
         "sequence": {"free_bits": "sequence"},
