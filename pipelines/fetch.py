@@ -10,14 +10,9 @@ of a dataset pins its commit. If a download fails, it is named at the end, and t
 import json
 import sys
 from collections.abc import Sequence
-from io import StringIO
-from pathlib import Path
 from typing import Any
 
 import click
-from omegaconf import OmegaConf
-from omegaconf.errors import OmegaConfBaseException
-from yaml import YAMLError
 
 from pipelines import cli
 from pipelines.common.arguments import choices
@@ -25,40 +20,24 @@ from pipelines.common.atomic_files import alone, write_file
 from pipelines.common.errors import UserError
 from pipelines.common.file_listing import words_of
 from pipelines.common.printable import printable
-from pipelines.common.yaml_files import read_yaml
-from pipelines.compose import CONF
-from pipelines.config.load import PARAMS
+from pipelines.compose import compose_config
+from pipelines.config.load import PARAMS, read_params
 from pipelines.suite import benchmark_data, tasks
 from pipelines.suite.task_index import check_names
-
-MALFORMED = (KeyError, TypeError, ValueError, AttributeError)
 
 
 def suite_tasks(arguments: Sequence[str]) -> dict[str, str]:
     """Name under suite.tasks → task, of the suites named, else of params.yaml's."""
-    if not arguments:
-        return read_tasks(PARAMS, "suite")
-    tasks_of: dict[str, str] = {}
     for argument in arguments:
         key, _, name = argument.partition("=")
         if key != "suite" or not name:
             raise UserError(f"{argument!r}; usage: python -m pipelines.fetch [suite=<name>]…")
-        path = CONF / "suite" / f"{name}.yaml"
-        if not path.exists():
-            known = ", ".join(sorted(file.stem for file in path.parent.glob("*.yaml")))
-            raise UserError(f"suite={name}: not one of {known}")
-        tasks_of |= read_tasks(path, None)
-    return tasks_of
-
-
-def read_tasks(path: Path, key: str | None) -> dict[str, str]:
+    configs = [compose_config([argument]) for argument in arguments] or [read_params()]
     try:
-        content: Any = OmegaConf.to_container(OmegaConf.load(StringIO(read_yaml(path))))
-        suite = content[key] if key else content
-        entries = {} if suite == {"name": "none"} else suite["tasks"] or {}
-        return {name: str(entry["task"]) for name, entry in entries.items()}
-    except (OSError, YAMLError, OmegaConfBaseException, *MALFORMED):
-        raise UserError(f"{path}: cannot read the tasks of a suite there") from None
+        tasks = [config.suite.tasks.items() for config in configs]
+        return {name: str(entry.task) for each in tasks for name, entry in each}
+    except AttributeError:
+        raise UserError(f"{PARAMS}: cannot read the tasks of a suite there") from None
 
 
 def fetch(task: str) -> dict[str, Any] | None:

@@ -218,7 +218,7 @@ def test_suites_by_name(hub, project, capsys):
 @pytest.mark.parametrize(
     "arguments, message",
     [
-        (["suite=papr"], "suite=papr: not one of mini, none, paper"),
+        (["suite=papr"], "suite/papr.*mini; none; paper"),
         (["paper"], "'paper'; usage: python -m pipelines.fetch"),
         (["suite="], "usage"),
     ],
