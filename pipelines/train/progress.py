@@ -4,7 +4,6 @@ from time import perf_counter
 from typing import Any
 
 import lightning as L
-from lightning.pytorch.callbacks import TQDMProgressBar
 
 from ftmodel.model.objective import collapsed
 from pipelines.artifacts.curve import CurveRow
@@ -16,46 +15,34 @@ from pipelines.train.core.step_callback import StepCallback
 NOT_IN_BAR = ("gradient_norm", "bits_in_use", "held_out")  # of the curve: there is no room
 
 
-class Progress(TQDMProgressBar):
-    """Lightning's bar of optimizer steps, on one line of stderr: steps, time left, and what the
-    newest row of the curve has. In a log that is a line a tenth.
+class Progress(StepCallback):
+    """A bar of optimizer steps, on one line of stderr: steps, time left, and what the newest row of
+    the curve has. In a log that is a line a tenth.
     """
 
     def __init__(self, curve: CurveCallback, name: str, steps: int) -> None:
-        super().__init__()
         self.curve, self.name, self.steps = curve, name, steps
+        self.bar: Bar | None = None
 
-    def on_train_start(self, trainer: L.Trainer, *_: Any) -> None:
-        self.train_progress_bar = Bar(  # type: ignore[assignment]
-            self.steps,
-            initial=trainer.global_step,
-            desc=self.name,
-            bar_format=FORMAT,
-            mininterval=0.5,
-        )
+    def on_train_start(self, trainer: L.Trainer, module: L.LightningModule) -> None:
+        super().on_train_start(trainer, module)
+        begun = {"initial": trainer.global_step, "mininterval": 0.5}
+        self.bar = Bar(self.steps, desc=self.name, bar_format=FORMAT, **begun)
 
-    def on_train_epoch_start(self, *_: Any) -> None:
-        """A run has steps alone."""
-
-    def on_train_batch_end(self, trainer: L.Trainer, module: Any, *_: Any) -> None:
-        if steps := trainer.global_step - self.train_progress_bar.n:
-            figures = self.get_metrics(trainer, module)
-            self.train_progress_bar.set_postfix(figures, refresh=False)
-            self.train_progress_bar.update(steps)
-
-    def on_train_epoch_end(self, *_: Any) -> None:
-        """See on_train_epoch_start."""
-
-    def on_exception(self, *_: Any) -> None:
-        if self._train_progress_bar is not None:  # else the error's line would stand behind it
-            self.train_progress_bar.close()
-
-    def get_metrics(self, *_: Any) -> dict[str, int | str | float | dict[str, float]]:
+    def on_step(self, trainer: L.Trainer) -> None:
+        assert self.bar is not None
         rows = self.curve.rows
-        figures = {**shown(rows[-1])} if rows else {}
+        figures = shown(rows[-1]) if rows else {}
         if scored := [row.held_out for row in rows if row.held_out is not None]:
             figures["held-out"] = f"{scored[-1]:.3f} bits"
-        return {**figures}
+        self.bar.set_postfix(figures, refresh=False)
+        self.bar.update()
+
+    def on_train_end(self, *_: Any) -> None:
+        if self.bar is not None:  # else the next line would stand behind it
+            self.bar.close()
+
+    on_exception = on_train_end
 
 
 def shown(row: CurveRow) -> dict[str, str]:

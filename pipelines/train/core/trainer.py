@@ -183,7 +183,7 @@ class SegmentTraining:
             callbacks=callbacks,
             logger=self.tracking or False,
             log_every_n_steps=0,  # CurveCallback logs its rows
-            enable_progress_bar=self.tracking is not None,
+            enable_progress_bar=False,  # Progress is one
             enable_checkpointing=False,
             enable_model_summary=False,
             default_root_dir=self.root,
