@@ -14,6 +14,7 @@ from hashlib import sha256
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from pipelines.common.errors import UserError
 from pipelines.common.rng_streams import Purpose, generator, philox
@@ -107,14 +108,9 @@ def batches_of_openings(openings: Sequence[Opening], tokens: int) -> Iterator[li
 
 def padded(rows: Sequence[Ids], left: bool = False) -> tuple[Tensor, Tensor]:
     """Ids (rows, longest), padded with 0, and the length of each row, (rows,)."""
-    lengths = np.fromiter(map(len, rows), np.int64)
-    ids = np.zeros((len(rows), lengths.max()), np.int64)
-    for line, row in zip(ids, rows, strict=True):
-        if left:
-            line[len(line) - len(row) :] = row
-        else:
-            line[: len(row)] = row
-    return torch.from_numpy(ids), torch.from_numpy(lengths)
+    side = "left" if left else "right"
+    ids = pad_sequence([*map(torch.tensor, rows)], batch_first=True, padding_side=side)
+    return ids, torch.tensor([*map(len, rows)])
 
 
 def left_padded(prompts: Sequence[Ids]) -> tuple[Tensor, Tensor | None]:
