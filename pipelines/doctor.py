@@ -54,15 +54,15 @@ def python() -> Finding:
     return Finding("Python", value)
 
 
-def text_of(name: str) -> str:
+def project_text(name: str) -> str:
     """A file of the project; nothing, where only its code was copied to."""
     path = ROOT / name
     return path.read_text(encoding="utf-8") if path.exists() else ""
 
 
 def packages() -> Finding:
-    pinned = dict(re.findall(r"^(\S+)==(\S+)$", text_of("constraints.txt"), re.M))
-    project = tomllib.loads(text_of("pyproject.toml")).get("project", {})
+    pinned = dict(re.findall(r"^(\S+)==(\S+)$", project_text("constraints.txt"), re.M))
+    project = tomllib.loads(project_text("pyproject.toml")).get("project", {})
     extras = project.get("optional-dependencies", {})
     lists = [project.get("dependencies", []), *(extras.get(name, []) for name in INSTALLED_EXTRAS)]
     names = re.findall(r"^[\w-]+", "\n".join(chain(*lists)), re.M)

@@ -32,10 +32,10 @@ ROW = BLANKS + 4 * DIGITS + 2
 def sample_sequences(n: int, generator: Generator) -> Tensor:
     """n sequences (n, 22) of token ids."""
     drawn = PRIMES[torch.randint(len(PRIMES), (n, 2), generator=generator)]
-    return written(*drawn.sort(1).values.unbind(1))
+    return as_sequences(*drawn.sort(1).values.unbind(1))
 
 
-def written(smaller: Tensor, larger: Tensor) -> Tensor:
+def as_sequences(smaller: Tensor, larger: Tensor) -> Tensor:
     """The sequences (n, 22) of pairs of factors, (n,) each."""
 
     blanks = (BLANK + torch.arange(BLANKS)).expand(len(smaller), -1)
@@ -59,7 +59,7 @@ def exact_log_probability(sequences: Tensor) -> Tensor:
     powers = 10 ** torch.arange(DIGITS - 1, -1, -1)
     smaller = (sequences[:, -1 - 2 * DIGITS : -1 - DIGITS] * powers).sum(1)
     larger = (sequences[:, -DIGITS:] * powers).sum(1)
-    fits = (sequences == written(smaller, larger)).all(1) & (smaller <= larger)
+    fits = (sequences == as_sequences(smaller, larger)).all(1) & (smaller <= larger)
     fits &= torch.isin(smaller, PRIMES) & torch.isin(larger, PRIMES)
     draws = torch.where(smaller == larger, 1.0, 2.0).double()
     return torch.where(fits, draws.log() - 2 * log(len(PRIMES)), -torch.inf)

@@ -66,7 +66,7 @@ def part_of(text: np.ndarray, end: int | None) -> np.ndarray:
     return text[start : stop + 1]
 
 
-def rows_at_once(settings: EvaluationConfig, context: int) -> int:
+def rows_of_batch(settings: EvaluationConfig, context: int) -> int:
     """Rows of a batch; fewer where there are more than ``PARTICLES_AT_ONCE``, to save memory."""
     assert isinstance(settings.particles, int)
     particles = max(PARTICLES_AT_ONCE, settings.particles)
@@ -88,7 +88,7 @@ def filter_estimates(
     particles, config, parts = settings.particles, model.config, []
     context, alone = config.context, config.random_prefix > 0
     assert isinstance(particles, int), "particles are picked before the filter runs"
-    rows = rows_at_once(settings, context)
+    rows = rows_of_batch(settings, context)
     if not calibrated:
         rows = max(1, settings.batch_tokens // context)
     for batch in packed(chunks, context, rows, alone):

@@ -43,16 +43,16 @@ def measure(context: Context) -> None:
             flips="".join(coin_flip.SYMBOLS[t] for t in rows[i, 1:].tolist()),
             side=int(sides[i]),
             ones=[0, *flips.cumsum(0).tolist()[:-1]],
-            exact=rounded(exact[i]),
+            exact=to_list(exact[i]),
             given_side=float(coin_flip.probability_of_one(sides[i].double())),
         )
         if model.latent is None:
-            sequence.model = rounded(ones(model, model(inputs).hidden)[0])
+            sequence.model = to_list(ones(model, model(inputs).hidden)[0])
         else:
             copies = inputs.expand(DRAWS, -1)
             noise = torch.rand(DRAWS, length, width, generator=rng).to(device)
-            sequence.encoder_z = rounded(ones(model, model(copies, noise=noise).hidden))
-            sequence.prior_z = rounded(ones(model, from_prior(model, copies, of_prior).hidden))
+            sequence.encoder_z = to_list(ones(model, model(copies, noise=noise).hidden))
+            sequence.prior_z = to_list(ones(model, from_prior(model, copies, of_prior).hidden))
         sequences.append(sequence)
     context.details.coin = CoinDetails(coin_flip.EPSILON, sequences)
 
@@ -62,5 +62,6 @@ def ones(model: FreeTransformer, hidden: Tensor) -> Tensor:
     return model.logits(hidden).float().softmax(-1)[..., coin_flip.ONE].cpu()
 
 
-def rounded(values: Tensor) -> Any:
+def to_list(values: Tensor) -> Any:
+    """For JSON, with four decimals."""
     return values.double().mul(1e4).round().div(1e4).tolist()

@@ -90,7 +90,7 @@ def evaluate(
     return evaluation, details
 
 
-def at_budget(
+def budget_figures(
     spec: RunSpec, budget: Budget, measured: DocumentScores | EvaluationResult
 ) -> BudgetFigures:
     per_token, per_byte = measured.bits_per_token, measured.bits_per_byte
@@ -104,7 +104,7 @@ def smaller_budgets(spec: RunSpec, device: torch.device) -> list[BudgetFigures]:
         model, _, shards = load_trained(spec, budget.listed)
         settings = with_proposal(spec.experiment.evaluation, spec.run, model.config.latent)
         scores = score(model.to(device), shards, spec.data, settings, device)
-        measured.append(at_budget(spec, budget, scores))
+        measured.append(budget_figures(spec, budget, scores))
     return measured
 
 
@@ -148,7 +148,7 @@ def measure_all(
     settings = with_proposal(spec.experiment.evaluation, run, model.config.latent)
     evaluation, details = evaluate(model.to(device), shards, spec.data, settings, device)
     if run.budgets:
-        final = at_budget(spec, spec.budgets[-1], evaluation)
+        final = budget_figures(spec, spec.budgets[-1], evaluation)
         evaluation.budgets = [*smaller_budgets(spec, device), final]
         evaluation.last_third = last_third(evaluation.budgets)
     statement = preregistration.read(spec.experiment.name, spec.name)

@@ -67,10 +67,10 @@ def load(dataset: str, name: str | None, kwargs: dict[str, Any]) -> Any:
             if not pin or not (FOLDER / pin["folder"]).exists():
                 pin = fetch(dataset, name, kwargs, pin)
                 write_file(FOLDER / "pins.json", json.dumps(pins() | {key: pin}, indent=1) + "\n")
-    return cached(dataset, pin)
+    return cached_dataset(dataset, pin)
 
 
-def cached(dataset: str, pin: Pin) -> Any:
+def cached_dataset(dataset: str, pin: Pin) -> Any:
     from datasets.packaged_modules.cache.cache import Cache
 
     _, configuration, version, revision = Path(pin["folder"]).parts

@@ -12,7 +12,7 @@ PROMPTS = (2, 3, 4)  # of MBPP, the task_ids that its authors put in their promp
 
 def human_eval(answers: list[list[str]], docs: list[dict[str, Any]]) -> list[list[str]]:
     """The prompt is the head of a function, an answer its body; ``test`` defines ``check``."""
-    return verdicts(
+    return program_verdicts(
         [
             (doc["prompt"] + answer, f"{doc['test']}\ncheck({doc['entry_point']})\n")
             for doc, (answer,) in zip(docs, answers, strict=True)
@@ -22,7 +22,7 @@ def human_eval(answers: list[list[str]], docs: list[dict[str, Any]]) -> list[lis
 
 def mbpp(answers: list[list[str]], docs: list[dict[str, Any]]) -> list[list[str]]:
     """An answer is the whole program; it passes if it passes all tests."""
-    return verdicts(
+    return program_verdicts(
         [
             (answer, "\n".join([doc["test_setup_code"], *doc["test_list"]]) + "\n")
             for doc, (answer,) in zip(docs, answers, strict=True)
@@ -30,7 +30,7 @@ def mbpp(answers: list[list[str]], docs: list[dict[str, Any]]) -> list[list[str]
     )
 
 
-def verdicts(programs: list[tuple[str, str]]) -> list[list[str]]:
+def program_verdicts(programs: list[tuple[str, str]]) -> list[list[str]]:
     """PASSED, or what went wrong, of each program with its tests."""
     from pipelines.suite.sandbox import run as sandbox
 

@@ -201,7 +201,7 @@ def suite_results(spec: RunSpec, series: list[Scored]) -> SuiteResults:
     return results
 
 
-def write_files(folder: Path, results: SuiteResults, final: Scored) -> None:
+def write_scores(folder: Path, results: SuiteResults, final: Scored) -> None:
     with replace_folder(folder / SAMPLES) as samples:
         for task, log in final.logs():  # packed: prompts repeat their examples
             with gzip.open(samples / f"{task}.jsonl.gz", "wt", encoding="utf-8") as file:
@@ -226,7 +226,7 @@ def score_run(spec: RunSpec, frozen: Frozen | None = None) -> None:
         results = suite_results(spec, series)
         if frozen:
             frozen.check(f"its scores stay in {progress}{REUSED}")
-        write_files(spec.results, results, series[-1])
+        write_scores(spec.results, results, series[-1])
         sync_stage(spec)
         failed = dict.fromkeys(task for scored in series for task in scored.tracebacks)
         if spec.experiment.suite.strict and failed:

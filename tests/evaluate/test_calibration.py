@@ -17,7 +17,7 @@ from pipelines.evaluate.calibration import (
     calibrated,
     filter_estimates,
     part_of,
-    rows_at_once,
+    rows_of_batch,
     training_chunks,
 )
 from pipelines.evaluate.stage import headline
@@ -106,8 +106,8 @@ def test_the_scored_bound_is_of_what_was_picked(shards, model, monkeypatch):
     chunks = [*held_out(shards, CONTEXT, 300)]
     given = replace(settings, particles=64, proposal=0.25)
     assert (
-        rows_at_once(given, CONTEXT) == 2
-        and rows_at_once(replace(given, particles=32), CONTEXT) == 4
+        rows_of_batch(given, CONTEXT) == 2
+        and rows_of_batch(replace(given, particles=32), CONTEXT) == 4
     )
     filters = filter_estimates(model, chunks, given, 2, Purpose.FILTER, CPU)
     torch.testing.assert_close(scores.filtering.sum(), merged(filters).sum())

@@ -47,7 +47,7 @@ class Speaks:
     "z of the prior of numbers that other measurements draw",
 )
 @rejects(
-    " rounded(ones(model, «model(copies, noise=noise→from_prior(model, copies, of_prior»).hidden))",
+    " to_list(ones(model, «model(copies, noise=noise→from_prior(model, copies, of_prior»).hidden))",
     "z of the encoder and of the prior exchanged",
 )
 def test_the_coin_is_shown_with_z_of_the_encoder_and_z_of_the_prior(monkeypatch):

@@ -11,9 +11,9 @@ from ftmodel.synthetic.factors import (
     PRIMES,
     ROW,
     SYMBOLS,
+    as_sequences,
     exact_log_probability,
     sample_sequences,
-    written,
 )
 from tests.support.mutants import rejects
 
@@ -33,7 +33,7 @@ def tiny(monkeypatch):
 def test_the_primes_are_those_of_three_digits():
     sieve = torch.tensor([n for n in range(100, 1000) if all(n % d for d in range(2, n))])
     assert len(sieve) == 143
-    squares = exact_log_probability(written(sieve, sieve)).exp()
+    squares = exact_log_probability(as_sequences(sieve, sieve)).exp()
     assert squares.tolist() == pytest.approx([1 / 143**2] * 143, rel=1e-9)
 
 

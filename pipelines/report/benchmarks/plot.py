@@ -44,7 +44,7 @@ def during_training(benchmarks: Benchmarks, style: Mapping[str, Style]) -> Figur
     ticks = ticks[::-1][:: -(-len(ticks) // TICKS)][::-1]  # with the last
     for i, (axes, task) in enumerate(zip(grid, tasks, strict=True)):
         for arm in arms:
-            draw(axes, arm, task, style[arm.name])
+            draw_scores(axes, arm, task, style[arm.name])
         last = i + columns >= len(tasks)  # of its column
         plain(axes, "", "tokens (million)" if last else "", "")
         axes.set_title(task.name, loc="left", fontsize=10, fontweight="bold")
@@ -59,7 +59,7 @@ def during_training(benchmarks: Benchmarks, style: Mapping[str, Style]) -> Figur
     return figure
 
 
-def draw(axes: Axes, arm: Arm, task: Task, style: Style) -> None:
+def draw_scores(axes: Axes, arm: Arm, task: Task, style: Style) -> None:
     for annealed, kind, face in ((False, ":", "white"), (True, "-", style["color"])):
         scores: dict[float, list[float]] = defaultdict(list)
         for budget in (budget for run in arm.runs for budget in suite_of(run).budgets):

@@ -23,14 +23,14 @@ LAG = "lag (0: the token read, 1: the one predicted)"
 
 def section(analysis: Analysis) -> Section | None:
     words = "Information of the bits of z about the token at each lag,"
-    figures = analysis.pictures("persistence", words, measured, persistence)
+    figures = analysis.pictures("persistence", words, recorded, persistence)
     groups = analysis.by_data.values()
-    runs = [run for arms in groups for arm in arms for run in measured(arm)]
+    runs = [run for arms in groups for arm in arms for run in recorded(arm)]
     if not runs:
         return None
     firsts = [arm.first for arm in analysis.arms]  # one seed: bits of two have nothing in common
     folds = [
-        fold(f"{run.name}: where its bits are set", [b for bit in bits for b in contexts(bit)])
+        fold(f"{run.name}: where its bits are set", [b for bit in bits for b in examples(bit)])
         for run in firsts
         if (bits := run.details.bits)
     ]
@@ -39,7 +39,7 @@ def section(analysis: Analysis) -> Section | None:
     return Section("bit_information", "What the bits of z say about tokens", blocks)
 
 
-def measured(arm: Arm) -> list[RunResults]:
+def recorded(arm: Arm) -> list[RunResults]:
     return [run for run in arm.runs if run.details.persistence]
 
 
@@ -52,7 +52,7 @@ def persistence(arms: list[Arm], style: Mapping[str, Style]) -> Figure:
     if len(arms) > len(COLOURS):
         figure, grid = panels(len(arms), 4, (2.75, 1.9), 0.6, sharex=True, sharey=True)
         for axes, arm in zip(grid, arms, strict=True):
-            draw(axes, arm, COLOURS[1])
+            draw_lags(axes, arm, COLOURS[1])
             plain(axes, "", "", "")
             axes.set_title(arm.name, fontsize=9)
         title = f"{TITLE}, bits by {LAG}"
@@ -62,15 +62,15 @@ def persistence(arms: list[Arm], style: Mapping[str, Style]) -> Figure:
         axes = figure.subplots()
         for arm in arms:
             colour = style[arm.name]["color"]
-            draw(axes, arm, colour)
+            draw_lags(axes, arm, colour)
             looks[arm.name] = {"lw": 2, "color": colour}
         plain(axes, TITLE, LAG, "bits")
     below(figure, looks, 5)
     return figure
 
 
-def draw(axes: Axes, arm: Arm, colour: str) -> None:
-    for curve in (run.details.persistence for run in measured(arm)):
+def draw_lags(axes: Axes, arm: Arm, colour: str) -> None:
+    for curve in (run.details.persistence for run in recorded(arm)):
         lags = range(len(curve))
         low, high = ([e.bits + side * 2 * e.se for e in curve] for side in (-1, 1))
         axes.plot(lags, [e.bits for e in curve], lw=1.8, marker=".", color=colour)
@@ -94,7 +94,7 @@ def table(runs: list[RunResults]) -> Table:
     return Table(head, rows)
 
 
-def contexts(bit: InformativeBit) -> list[Block]:
+def examples(bit: InformativeBit) -> list[Block]:
     information = (
         f"{net_bits(bit.read)} about the token read, {net_bits(bit.predicted)} about the next one"
     )

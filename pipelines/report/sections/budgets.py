@@ -28,7 +28,7 @@ def section(analysis: Analysis) -> Section | None:
             head = ["arm", *(cell for column in table.columns for cell in (column, "difference"))]
             columns = table.columns.values()
             rows = [
-                [arm.name, *(cell for by_arm in columns for cell in cells(by_arm.get(arm.name)))]
+                [arm.name, *(cell for by_arm in columns for cell in pair(by_arm.get(arm.name)))]
                 for arm in table.arms
             ]
             blocks += [
@@ -40,7 +40,7 @@ def section(analysis: Analysis) -> Section | None:
     return Section("budgets", title, blocks) if blocks else None
 
 
-def cells(cell: Cell | None) -> list[str]:
+def pair(cell: Cell | None) -> list[str]:
     """A bound with what it is the mean of, and its difference."""
     if cell is None:
         return ["–", "–"]

@@ -12,12 +12,12 @@ from pipelines.report.style import Style, below, dots, plain
 
 def section(analysis: Analysis) -> Section | None:
     words = "IWAE-K bound minus the filtering bound"
-    figures = analysis.pictures("samples", words, measured, bound_by_samples)
+    figures = analysis.pictures("samples", words, has_iwae, bound_by_samples)
     title = "How loose ELBO and IWAE are"
     return Section("iwae", title, figures) if figures else None
 
 
-def measured(arm: Arm) -> bool:
+def has_iwae(arm: Arm) -> bool:
     return all(run.evaluation.iwae_by_samples for run in arm.runs)
 
 

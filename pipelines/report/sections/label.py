@@ -21,8 +21,8 @@ HEAD = ["run", "best bit", *CHANCE, "all bits together", *CHANCE, "the text itse
 
 def section(analysis: Analysis) -> Section | None:
     words = "Mutual information of each latent bit with the label"
-    figures = analysis.pictures("label", words, measured, lambda arms, _: label_in_bits(arms))
-    arms = [arm for group in analysis.by_data.values() for arm in group if measured(arm)]
+    figures = analysis.pictures("label", words, all_labelled, lambda arms, _: label_in_bits(arms))
+    arms = [arm for group in analysis.by_data.values() for arm in group if all_labelled(arm)]
     if not arms:
         return None
     verdicts = Table(VERDICTS, list(map(label_verdict, arms)))
@@ -40,7 +40,7 @@ def labels(arm: Arm) -> dict[str, LabelFigures]:
     return {run.name: label for run in arm.runs if (label := run.evaluation.label)}
 
 
-def measured(arm: Arm) -> bool:
+def all_labelled(arm: Arm) -> bool:
     return len(labels(arm)) == len(arm.runs)
 
 

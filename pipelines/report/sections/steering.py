@@ -17,12 +17,12 @@ def section(analysis: Analysis) -> Section | None:
         return None
     tests = {run.name: s.p_value for run, s in measured if s.p_value is not None}
     ps = dict(zip(tests, adjusted([*tests.values()]), strict=True))
-    rows = [[run.name, run.kappa, *cells(s), *judged(s, ps.get(run.name))] for run, s in measured]
+    rows = [[run.name, run.kappa, *row_of(s), *judged(s, ps.get(run.name))] for run, s in measured]
     title = "Does a pinned z steer generation?"
     return Section("steering", title, [Table(HEAD, rows)])
 
 
-def cells(steering: Steering) -> list[str]:
+def row_of(steering: Steering) -> list[str]:
     distances = map(estimate, (steering.same, steering.different, steering.ratio))
     p = steering.p_value
     chance = map(number, (steering.null_mean, steering.null_95))

@@ -105,18 +105,18 @@ def what_z_says(arms: list[Arm], style: Mapping[str, Style]) -> Figure:
     for arm in arms:
         colour, kappa = style[arm.name]["color"], arm.run.kappa_bits or 0.0
         known = [by_position(z.start_bits) for z in details(arm)]
-        draw(start, known, colour)
+        draw_seeds(start, known, colour)
         # of a learned prior the aggregate is not compared with fair bits
         uniform, config = over(arm, "aggregate_at_least_bits"), arm.first.config
         if uniform and config and config.latent.hinge_at_token:
             paid = [min(START_BITS, kappa * (t + 1)) for t in known[0]]
             start.plot([*known[0]], paid, ":", lw=1.2, color=colour)
         if offsets := [by_offset(z.from_start) for z in details(arm) if z.from_start]:
-            draw(around, offsets, colour)
+            draw_seeds(around, offsets, colour)
             if kappa:
                 around.axhline(kappa, ls=":", lw=1.2, color=colour)
         if uniform:
-            draw(unfair, [by_position(z.next_bits) for z in details(arm)], colour)
+            draw_seeds(unfair, [by_position(z.next_bits) for z in details(arm)], colour)
     start.axhline(START_BITS, ls="--", lw=1.2, color=GREY)
     words = f"all there is to know: {START_BITS:.2f} bits"
     start.text(0.985, START_BITS + 0.08, words, color=GREY, ha="right",
@@ -156,7 +156,7 @@ def by_offset(kl: ByOffset) -> dict[int, float]:
     return {offset: bits for offset, bits, n in offsets if n >= MIN_SEQUENCES}
 
 
-def draw(axes: Axes, seeds: list[dict[int, float]], colour: str) -> None:
+def draw_seeds(axes: Axes, seeds: list[dict[int, float]], colour: str) -> None:
     if len(seeds) > 1:
         for line in seeds:
             axes.plot(list(line), list(line.values()), lw=0.7, alpha=0.45, color=colour)

@@ -145,7 +145,7 @@ def confined(program: str, tests: str, limits: Limits) -> Verdict:
             "secret": secret,
             "parent": os.getpid(),
             "filter": seccomp_filter(platform.machine()),
-            "readable": readable(),
+            "readable": library_paths(),
             "packages": packages(),
             "cpu_seconds": limits.cpu_seconds,
             "memory_bytes": limits.memory_bytes,
@@ -275,7 +275,7 @@ def packages() -> list[str]:
 
 
 @cache
-def readable() -> list[str]:
+def library_paths() -> list[str]:
     """What Python reads: its library, packages, shared libraries, time zones."""
     own = [sysconfig.get_path(name) for name in ("stdlib", "platstdlib")]
     libraries = [f"{sys.base_prefix}/lib", "/lib", "/lib64", "/usr/lib", "/usr/lib64"]
