@@ -1,5 +1,5 @@
 # make repro   data → tokenize → train → evaluate → report; EXPERIMENT=smoke, SET='key=value …';
-#              JOBS=2 runs two stages side by side (by default as many as pay), JOBS=ray on Ray;
+#              JOBS=2 runs two stages side by side (by default as many as fit), JOBS=ray on Ray;
 #              another one in this folder is waited for, unless WAIT=0
 # make check   in two minutes: make lint (formatter, linter, schemas, types) and the quick half of the tests
 # make doctor  what this machine lacks, and what that costs

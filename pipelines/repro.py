@@ -65,7 +65,7 @@ def dvc_repro(output: BinaryIO | None = None) -> int:
     type=jobs,
     metavar="N",
     help="Number of stages side by side, or `ray` for as many as fit into the cluster. Default: "
-    "as many as pay.",
+    "as many as the machine has room for.",
 )
 def main(overrides: Sequence[str], wait: bool, jobs: str | None) -> None:
     compose_valid(overrides)  # a mistake ends this before it waits

@@ -46,7 +46,7 @@ def opening(shards: Shards) -> str:
     "--z",
     type=click.Choice(["fresh", "pinned"]),
     default="fresh",
-    help="One z per sequence, or one z per group.",
+    help="Whether each sequence has its own z (fresh) or a group shares one (pinned).",
 )
 @click.option(
     "--prompt",

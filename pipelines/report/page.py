@@ -1,13 +1,13 @@
 """Stage `report`: compare arms with each other and the paper.
 
     python -m pipelines.report
-    python -m pipelines.report --so-far     # of the runs that are finished, while others train
+    python -m pipelines.report --so-far     # only finished runs, while others train
 
 Reads results/<experiment>/<run>/ of every run in params.yaml, and the description of the data in
 data/tokens/. Writes report/<experiment>/: report.md, index.html (the same as one self-contained
 page), explorer.html (what models generate, by z), figures/, curves.csv, arms.csv (means over
-seeds), runs.csv, figure4.csv and summary.txt.
-With --so-far it writes to report/<experiment>.so_far/.
+seeds), runs.csv, figure4.csv and summary.txt. With --so-far the folder is
+report/<experiment>.so_far/, and the last finished report stays as it is.
 """
 
 import base64
@@ -107,7 +107,7 @@ def write_report(experiment: Experiment, runs: list[RunResults], folder: Path) -
         write_table(folder / f"{name}.csv", rows)
 
 
-@click.option("--so-far", is_flag=True, help="Of the runs that are finished, in a folder beside.")
+@click.option("--so-far", is_flag=True, help="Report only on the runs that are finished.")
 def main(so_far: bool = False) -> None:
     frozen = freeze("report")
     experiment = frozen.experiment
