@@ -139,7 +139,7 @@ def figure_4(report: Path) -> tuple[str, list[Path]]:
     """What README.md says of Figure 4, and the files that are kept."""
     files = report_files(report)
     drawn = [path.name for path in files[len(FILES) :]]
-    return FIGURE_4 + "".join(f" · [what z says of the target]({name})" for name in drawn), files
+    return FIGURE_4 + "".join(f" · [what z says about the target]({name})" for name in drawn), files
 
 
 def report_sections(report: Path, names: Sequence[str]) -> tuple[str, list[Path]]:

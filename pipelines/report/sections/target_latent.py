@@ -60,7 +60,7 @@ def over(arm: Arm, name: str) -> list[float]:
 
 
 def asked(arm: Arm) -> bool:
-    """Whether all seeds of a Free Transformer were asked what z says of the target."""
+    """Whether all seeds of a Free Transformer were asked what z says about the target."""
     return all(run.evaluation.latent for run in arm.runs)
 
 
