@@ -252,8 +252,8 @@ def run_columns(run: RunResults) -> dict[str, Any]:
 PAGE, COLUMNS, BOX = 13.95, (0.25, 7.1), 6.6
 LINE, FONT, HEADER = 0.19, 11.3, 1.15
 KEY = (
-    "Blue: a z of its own for each sequence.  Green: five sequences with one z, or, where the "
-    "prior is learned, the same random numbers for z.\n"
+    "Blue: each sequence has its own z.  Green: five sequences share one z, or under a learned "
+    "prior the same random numbers for z.\n"
     "Scores (spread: blue → green) are over all groups generated; the paper's, over those shown."
 )
 

@@ -25,7 +25,7 @@ HEAD = ["arm", "bits of the start known from z, at least", "of", "half of them b
 
 
 def section(analysis: Analysis) -> Section | None:
-    words = "The target’s start as known from z, KL around it, and z from fair bits,"
+    words = "What z says about the target’s start, KL around it, distance of z from fair bits,"
     figures = analysis.pictures("latent", words, drawable, what_z_says)
     arms = [arm for group in analysis.by_data.values() for arm in group if drawable(arm)]
     rows = [row for arm in arms for row in start_row(arm)]
@@ -131,10 +131,13 @@ def what_z_says(arms: list[Arm], style: Mapping[str, Style]) -> Figure:
     unfair.set_yscale("symlog", linthresh=0.1)  # 0 is what the prior has
     position = "t (input position; 0 is the letter, 1 is >)"
     plain(
-        start, "Known of the target’s start from z of positions 0 … t", position, "bits, at least"
+        start,
+        "Known about the target’s start from z at positions 0 … t",
+        position,
+        "bits, at least",
     )
     plain(around, "KL around the target (dotted: κ)", "position, from the target’s start", "bits")
-    plain(unfair, "z from fair bits, the z before it known", "position", "bits, at least")
+    plain(unfair, "Distance of z from fair bits, given earlier z", "position", "bits, at least")
     looks: dict[str, Style] = {a.name: {"lw": 2, "color": style[a.name]["color"]} for a in arms}
     if unfair.lines:
         looks["κ (t + 1): free bits’ share"] = {"ls": ":", "color": GREY}
