@@ -59,7 +59,7 @@ def flex_attend(
     it is compiled: with the block around it, or else by itself.
     """
     alone = queries.is_cuda and not torch.compiler.is_compiling()
-    attention = compiled() if alone else flex_attention
+    attention: Callable[..., Tensor] = compiled() if alone else flex_attention
     return attention(queries, keys, values, block_mask=mask, enable_gqa=grouped)
 
 

@@ -7,6 +7,7 @@ from unittest.mock import Mock
 import pytest
 
 from ftmodel.costs.training import flops_per_token, memory
+from ftmodel.model import positions
 from perf import steps
 from perf.gpu import documents, gpu_tests, training_step
 from perf.gpu.peaks import peak
@@ -70,11 +71,18 @@ def test_tokens_of_all_micro_batches_count(uncompiled, monkeypatch):
 
 
 @rejects('flex_works", lambda *_: «False→True»', "FlexAttention measured as the dense mask")
-def test_both_masks_of_documents_are_measured(uncompiled):
+def test_both_masks_of_documents_are_measured_in_turns(uncompiled, monkeypatch):
+    asked = []
+
+    def work():
+        asked.append(positions.flex_works())
+
+    monkeypatch.setattr(positions, "flex_works", lambda *_: True)
+    monkeypatch.setattr(steps, "training_work", lambda *_: work)
+    monkeypatch.setattr(documents, "peak_bytes", lambda *_: 1)
     found = {each.name: each for each in documents.measure(1, True, "cpu")}
-    for context in (32, 64):
-        for what in ("time", "memory"):
-            assert found[f"{context} tokens, {what}, flex ÷ dense"].target == "≤ 1"
+    assert asked == 2 * [False, True, True, False]
+    assert found["64 tokens, memory, flex ÷ dense"].target == "≤ 1"
 
 
 def test_the_presets_are_the_experiments():
