@@ -5,8 +5,8 @@ M key-value heads, E head width.
 """
 
 import warnings
-from collections.abc import Callable
 from functools import cache
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -48,7 +48,7 @@ def document_blocks(documents: Tensor, causal: bool) -> BlockMask:
 
 
 @cache
-def compiled() -> Callable[..., Tensor]:
+def compiled() -> Any:
     return torch.compile(flex_attention)
 
 
@@ -59,7 +59,7 @@ def flex_attend(
     it is compiled: with the block around it, or else by itself.
     """
     alone = queries.is_cuda and not torch.compiler.is_compiling()
-    attention: Callable[..., Tensor] = compiled() if alone else flex_attention
+    attention: Any = compiled() if alone else flex_attention
     return attention(queries, keys, values, block_mask=mask, enable_gqa=grouped)
 
 
