@@ -1,7 +1,7 @@
 """Attention within documents by FlexAttention (Dong et al. 2024, arXiv 2412.05496), on a GPU.
 
-Neither its mask nor its scores have T² elements in memory. Shapes: B batch, T positions, N heads,
-M key-value heads, E head width.
+Scores are not kept, and of the mask only which blocks of positions to read, (T / BLOCK)². Shapes:
+B batch, T positions, N heads, M key-value heads, E head width.
 """
 
 import warnings
