@@ -169,7 +169,7 @@ def caller(worker: Worker) -> Callable[[Callable[[], Result]], Result]:
         return task()
 
     nowhere: Any = None  # within no placement group: not within what Tune gave a trial
-    remote = ray.remote(
+    remote: Any = ray.remote(
         num_cpus=worker.cpus,
         num_gpus=worker.gpus,
         scheduling_strategy=PlacementGroupSchedulingStrategy(nowhere),

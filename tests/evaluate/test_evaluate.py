@@ -31,7 +31,7 @@ from pipelines.compose import compose_config
 from pipelines.config.data import ProcessData, TextData
 from pipelines.config.load import load_experiment, parse
 from pipelines.config.schema import EvaluationConfig
-from pipelines.evaluate import label, stage
+from pipelines.evaluate import generations, label, stage
 from pipelines.evaluate.measurement import Context
 from pipelines.evaluate.stage import evaluate, headline, last_third, measure
 from tests.evaluate.conftest import tiny
@@ -70,7 +70,7 @@ def process(folder, name, n=40, rows=None):
     kind = PROCESSES[name]
     if rows is None:
         rng = torch.Generator().manual_seed(0)
-        rows = kind.sample(n, rng) if name == "target" else labelled(name, n)[0]
+        rows = labelled(name, n)[0] if kind.sample_labelled else kind.sample(n, rng)
     ids = rows.flatten().tolist()
     shards = write_shards(folder / name, [ids], [ids], len(kind.symbols), kind.row)
     return shards, ProcessData(name, train_sequences=1, validation_sequences=n)
@@ -117,6 +117,20 @@ def test_target_figures_of_a_baseline(target):
     assert evaluation.bits_per_byte is None and evaluation.elbo_gap_nats_per_token is None
     assert evaluation.label is None and evaluation.latent is None and details.latent is None
     assert evaluation.pinned is None
+
+
+@rejects("sample(share_z=size) if «model.config.noise_width→False»", "prefixes that are not pinned")
+def test_a_random_prefix_has_a_bound_and_is_pinned_where_z_would_be(target, tmp_path):
+    model = tiny(0, random_prefix=2)
+    evaluation, details = figures(model, *target, SETTINGS)
+    assert evaluation == figures(model, *target, SETTINGS)[0]
+    bits = evaluation.bits_per_token
+    assert plain(bits).keys() == {"filtering", "exact"} and bits.bound == bits.filtering
+    assert bits.filtering.monte_carlo > 0 and evaluation.latent is None
+    assert evaluation.pinned and len(details.generations[0].pinned) == generations.PINNED
+    star = process(tmp_path, "path_star_2")
+    model = tiny(0, star[0].metadata.vocab_size, 28, random_prefix=1)
+    assert figures(model, *star, SETTINGS)[0].answers_right.mean < 0.5
 
 
 def test_a_free_transformer_is_measured_by_its_bounds_and_repeatably(target):

@@ -117,6 +117,9 @@ def figures_against_kappa(family: list[Arm]) -> Figure:
         label: {"color": colour, "ls": line, "marker": "o", "ms": 4}
         for label, (_, colour, line) in SERIES.items()
     }
-    looks |= {f"{arm.name} (NLL)": {"color": c, "lw": 1.4} for c, arm in levels.items()}
+    looks |= {
+        f"{arm.name} ({'bound' if arm.run.random_prefix else 'NLL'})": {"color": c, "lw": 1.4}
+        for c, arm in levels.items()
+    }
     below(figure, looks, 3)
     return figure

@@ -17,7 +17,10 @@ def section(analysis: Analysis) -> Section | None:
         return None
     tests = {run.name: s.p_value for run, s in measured if s.p_value is not None}
     ps = dict(zip(tests, adjusted([*tests.values()]), strict=True))
-    rows = [[run.name, run.kappa, *row_of(s), *judged(s, ps.get(run.name))] for run, s in measured]
+    rows = []
+    for run, s in measured:
+        pinned = "prefix" if run.run.random_prefix else "z"
+        rows.append([run.name, run.kappa, *row_of(s), *judged(s, ps.get(run.name), pinned)])
     title = "Does a pinned z steer generation?"
     return Section("steering", title, [Table(HEAD, rows)])
 
@@ -29,9 +32,9 @@ def row_of(steering: Steering) -> list[str]:
     return [*distances, *chance, "–" if p is None else f"{p:.3g}"]
 
 
-def judged(steering: Steering, p: float | None) -> list[str]:
+def judged(steering: Steering, p: float | None, pinned: str = "z") -> list[str]:
     """By p adjusted for all runs."""
     if p is None or steering.ratio is None:
         return ["–", "–"]
     steers = p < LEVEL and steering.ratio.mean > 1
-    return [f"{p:.3g}", "z steers" if steers else "not shown to steer"]
+    return [f"{p:.3g}", f"{pinned} steers" if steers else "not shown to steer"]
