@@ -58,6 +58,9 @@ def test_other_types_and_small_products_are_multiplied_by_pytorch(calls, monkeyp
         assert Linear(3, 2)(a).dtype == torch.bfloat16
     monkeypatch.setattr(products, "MIN_MULTIPLICATIONS", 24)
     product(a, torch.ones(3, 3))
+    buffer = torch.empty(2, 2)
+    assert product(a, a, buffer).data_ptr() == buffer.data_ptr()
+    assert product(a[None], a).shape == (1, 2, 2)
     assert not calls
     product(a, torch.ones(4, 3))
     assert len(calls) == 1

@@ -373,12 +373,16 @@ def test_greedy_continuations_are_those_of_full_forward_passes(make_lm, latent_b
 
 
 @pytest.mark.parametrize("kind", [{"latent_bits": 0}, {"latent_bits": 3}, {"prefix": 2}], ids=str)
-def test_samples_are_the_same_whatever_the_batch_and_repeats_differ(make_lm, kind):
+def test_samples_are_the_same_whatever_the_batch_and_repeats_differ(make_lm, kind, monkeypatch):
     lm = make_lm(**kind)
     prompts = ["the quick", "It was the best of times, it was", "a", "the quick"]
     settings = dict(do_sample=True, temperature=0.8, max_gen_toks=10, top_k=0, top_p=1.0)
     found = continuations(lm, prompts, **settings)
     assert found[0] != found[3], "a repeat is another sample"
+    with monkeypatch.context() as patch:  # numbered from 0, which decides its noise
+        numbers = lambda _, batch: [f"{opening.repeat}" for opening in batch]  # noqa: E731
+        patch.setattr(type(lm), "continued", numbers)
+        assert continuations(lm, prompts, **settings) == ["0", "0", "0", "1"]
     assert found == continuations(make_lm(lm.model, batch_tokens=1), prompts, **settings)
     backwards = continuations(make_lm(lm.model, batch_tokens=40), prompts[2::-1], **settings)
     assert backwards == found[2::-1]

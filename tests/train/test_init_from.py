@@ -185,6 +185,7 @@ def pickled(folder):
 
 DAMAGE = [
     (shutil.rmtree, r"^llama: neither a folder nor a \.gguf file$"),
+    (lambda folder: (folder / "config.json").unlink(), r"^llama/config\.json: is missing$"),
     (pickled, r"^llama/model\.safetensors: is missing; weights are read from safetensors"),
     (truncated, r"^llama/model\.safetensors: not readable as safetensors"),
     (edit(vocab_size=4), r"^llama: vocab_size: 4, but the tokenizer of data/tokens/target has"),
