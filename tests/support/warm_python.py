@@ -61,7 +61,8 @@ class WarmPython:
         self.command.chmod(0o755)
         self.process = subprocess.Popen(
             [sys.executable, str(Path(__file__).resolve()), str(address)],
-            env={key: value for key, value in os.environ.items() if key != "PYTHONPATH"},
+            env={k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
+            | {"OMP_NUM_THREADS": "1"},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
         )
