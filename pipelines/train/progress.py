@@ -26,7 +26,7 @@ class Progress(StepCallback):
 
     def on_train_start(self, trainer: L.Trainer, module: L.LightningModule) -> None:
         super().on_train_start(trainer, module)
-        begun = {"initial": trainer.global_step, "mininterval": 0.5}
+        begun: dict[str, Any] = {"initial": trainer.global_step, "mininterval": 0.5}
         self.bar = Bar(self.steps, desc=self.name, bar_format=FORMAT, **begun)
 
     def on_step(self, trainer: L.Trainer) -> None:
@@ -42,7 +42,8 @@ class Progress(StepCallback):
         if self.bar is not None:  # else the next line would stand behind it
             self.bar.close()
 
-    on_exception = on_train_end
+    def on_exception(self, *_: Any) -> None:
+        self.on_train_end()
 
 
 def shown(row: CurveRow) -> dict[str, str]:
