@@ -92,7 +92,6 @@ def test_scores_are_those_of_each_chunk_alone_summed_over_its_document(shards):
     torch.testing.assert_close(scores.use + scores.waste, scores.kl)
 
 
-@rejects("packed(chunks, context, rows«, alone→»)", "two chunks after one random prefix")
 def test_a_random_prefix_is_averaged_over_for_each_chunk_alone(shards):
     """All 16 prefixes of one token, whatever the chunk is scored with."""
     prefixed = model(0, random_prefix=1)
