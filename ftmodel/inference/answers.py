@@ -130,7 +130,8 @@ def score_answers(
     common = model, prompts, padding, answers, lengths, rows
     hidden = []
     if model.latent is None:
-        for noise in [None] if draws is None else draws:
+        given: Iterable[Tensor | None] = [None] if draws is None else draws
+        for noise in given:
             of_prompt = None if noise is None else noise[:, :p].to(device)
             check_noise(model.config, prompts, of_prompt)
             lower = LowerHalf(*common, of_prompt)

@@ -135,8 +135,8 @@ def check_arguments(
         )
     if temperature < 0:
         raise ValueError(f"a temperature of {temperature} is negative")
-    drawn = FromPrior if model.prefix is None else (FromPrior, Pinned, Noise)
-    if model.latent is None and not isinstance(z, drawn):
+    pins = model.prefix is not None and isinstance(z, Pinned | Noise)
+    if model.latent is None and not (pins or isinstance(z, FromPrior)):
         raise ValueError("a baseline has no z to pin")
     if isinstance(z, Codes) and model.config.latent.shared_codes:
         raise ValueError(
