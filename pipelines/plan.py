@@ -32,6 +32,8 @@ from pipelines.config.schema import Compute, Precision, Strategy
 from pipelines.train.core.segments import segments, steps_taken
 
 GIB = 1 << 30
+TEXT_PER_TOKEN = 4.0  # bytes, with a vocabulary of 2^17
+CORPUS_SPEED = 40e6  # bytes of text a second that a core reads, hashes and writes (docs/data.md)
 GPUS = tuple(1 << i for i in range(9))  # of the table of weak scaling
 
 
@@ -138,6 +140,17 @@ def total(plans: list[RunPlan]) -> str:
     cost = f", cost {sum(costs):,.0f}" if costs else ""
     flops = sum(p.flops for p in plans)
     return f"{len(plans)} runs: {flops:.3e} FLOPs, {format_days(days)} days one by one{cost}"
+
+
+def data_time(plans: list[RunPlan]) -> str:
+    """What stage data takes for the largest run, in words."""
+    tokens = max(p.tokens for p in plans)
+    size = tokens * TEXT_PER_TOKEN
+    hours = size / CORPUS_SPEED / 3600
+    return (
+        f"text of {short(tokens)} tokens, about {size / 1e9:,.1f} GB: {hours:.2g} hours of a core "
+        "in stage data; cores share its files out"
+    )
 
 
 def format_days(days: float) -> str:
@@ -273,6 +286,8 @@ def main(
         f"experiment {experiment.name}, at {options.mfu:.0%} of {options.flops:.3g} FLOP/s; "
         "evaluation is not counted"
     )
+    if text := [p for p in of_run.values() if not isinstance(p.spec.data, ProcessData)]:
+        print(data_time(text))
     print("\nGiB of each worker when it needs most")
     print(
         text_table([memory_row(of_run[runs[0]], arm, options.memory) for arm, runs in arms.items()])

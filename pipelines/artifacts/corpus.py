@@ -8,8 +8,10 @@ Columns: id (string: where the document comes from) and text (binary).
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
 
 from pipelines.common.atomic_files import write_file
 from pipelines.common.errors import UserError
@@ -37,14 +39,22 @@ def part_path(folder: Path, split: str, number: int) -> Path:
     return folder / f"{split}-{number:05d}.parquet"
 
 
-def documents(path: Path) -> Iterator[Document]:
-    """The documents of a part, one row group in memory at a time; raises UserError if damaged."""
+def documents(path: Path, rows: NDArray[np.integer] | None = None) -> Iterator[Document]:
+    """The documents of a part, or those in ``rows``, which ascend; one row group in memory at a
+    time. Raises UserError if the part is damaged.
+    """
     try:
         with pq.ParquetFile(path, page_checksum_verification=True) as file:
             if file.schema_arrow.remove_metadata() != SCHEMA:
                 raise pa.ArrowInvalid(f"columns {', '.join(file.schema_arrow.names)}")
+            start = end = 0
             for group in range(file.num_row_groups):
+                start, end = end, end + file.metadata.row_group(group).num_rows
+                if rows is not None and not len(chosen := rows[(start <= rows) & (rows < end)]):
+                    continue
                 table = file.read_row_group(group, use_threads=False)
+                if rows is not None:
+                    table = table.take(chosen - start)
                 yield from zip(*(column.to_pylist() for column in table.columns), strict=True)
     except (pa.ArrowException, OSError) as error:
         reason = " ".join(str(error).split())
@@ -92,18 +102,11 @@ class PartWriter:
         self.open: list[Document] = []
         self.size = 0  # bytes of text in it
 
-    def resume(self, number: int, documents: list[Document]) -> None:
-        """Continue from where another writer stopped."""
-        self.number, self.open = number, documents
-        self.size = sum(len(text) for _, text in documents)
-
-    def add(self, identity: str, text: bytes) -> bool:
-        """Add a document; returns whether that filled a part, which now is on the disk."""
+    def add(self, identity: str, text: bytes) -> None:
         self.open.append((identity, text))
         self.size += len(text)
-        if full := self.size >= PART_BYTES:
+        if self.size >= PART_BYTES:
             self.close()
-        return full
 
     def close(self) -> None:
         """Write what is left as the last part."""

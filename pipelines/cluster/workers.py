@@ -33,16 +33,18 @@ def run_tasks(
     function: Callable[[Task], Iterable[Result]], tasks: Iterable[Task], cores: int
 ) -> Iterator[tuple[Task, Result]]:
     """What ``function`` gives for each task, as it gets done: a task's results in order, tasks in
-    any order. Tasks are asked for when a worker is free. A few are done in this process.
+    any order. Tasks are asked for when a worker is free. A few are done in this process, with all
+    cores for each.
 
     Raises UserError and OSError of a task, once tasks under way have ended.
     """
     tasks = iter(tasks)
     first = [*islice(tasks, max(cores, MAX_TASKS_WITHOUT_WORKERS + 1))]
-    if cores == 1 or len(first) <= MAX_TASKS_WITHOUT_WORKERS:  # all cores work on each
+    ray = os.environ.get("RAY_ADDRESS")
+    if len(first) <= MAX_TASKS_WITHOUT_WORKERS or (cores == 1 and not ray):
         yield from ((task, result) for task in chain(first, tasks) for result in function(task))
         return
-    if os.environ.get("RAY_ADDRESS"):
+    if ray:
         pool, workers, call = on_ray(function)
     else:
         pool, workers, call = on_this_machine(function, min(cores, len(first)), cores)

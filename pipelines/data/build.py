@@ -2,36 +2,50 @@
 
     python -m pipelines.data target
 
-Text is read source by source (sources/), mixed, freed of duplicates and split (mixture.py). It is
-written part by part to data/corpus/<name>.partial, because DVC deletes data/corpus/<name> before
-the stage runs. A killed stage continues there (resume.py).
+Text is read by all cores, or a Ray cluster (segments.py), freed of copies (duplicates.py), mixed
+(mixture.py) and written part by part (part_files.py). All of it is the same for any number of
+workers. Unfinished work is in data/corpus/<name>.partial, because DVC deletes data/corpus/<name>
+before the stage runs. A killed stage continues there.
 """
 
+import os
 import shutil
 from collections.abc import Iterator
-from contextlib import closing
+from dataclasses import asdict
 from functools import partial
+from hashlib import sha256
 from itertools import islice
-from json import dumps, loads
+from json import dumps
+from math import inf
 from pathlib import Path
 
+import pyarrow as pa
 import torch
 
 from ftmodel.synthetic.registry import PROCESSES
-from pipelines.artifacts.corpus import SPLITS, PartWriter
+from pipelines.artifacts.corpus import PartWriter
 from pipelines.artifacts.paths import corpus_folder
+from pipelines.cluster.workers import run_tasks
 from pipelines.common import errors
 from pipelines.common.arguments import DATASET
 from pipelines.common.atomic_files import alone, replace_folder
+from pipelines.common.console import Bar
 from pipelines.common.errors import UserError
+from pipelines.common.machine import whole_cores
+from pipelines.common.source_code import code_version
 from pipelines.config.data import ProcessData, TextData
 from pipelines.config.frozen import Check, freeze, unchecked
-from pipelines.data.mixture import Mixture, Tally, check_mixture
-from pipelines.data.resume import PARTS_FOLDER, open_ledger, specification
+from pipelines.data.duplicates import find_duplicates
+from pipelines.data.mixture import Mixture, Short, Tally, check_mixture, mix
+from pipelines.data.part_files import part_files, write
+from pipelines.data.reading import Stream
+from pipelines.data.segments import load, read
 from pipelines.data.sources import open_source
 from pipelines.data.sources.base import Source
 
 SEQUENCES_PER_DRAW = 4096  # of a process
+FIRST_BYTES = 1 << 30  # read at first of a mixture that ends with one of its parts
+MAX_OTHERS = 3  # unfinished works beside the current one
 REPEATED_SHARE = 0.01  # of held-out ones among those drawn, above which they are in training
 
 
@@ -77,59 +91,137 @@ def open_sources(key: str, data: TextData) -> dict[str, Source]:
     return {part: open_source(f"{key}.parts.{part}", spec) for part, spec in data.parts.items()}
 
 
-def make_parts(name: str, data: TextData, work: Path) -> Tally:
-    """Write the corpus to ``work``/parts, from where an earlier try has come to."""
+def specification(data: TextData) -> str:
+    """Hash of all that decides a corpus, except for files and which of them are read."""
+    entry = {**asdict(data), "vocab_size": None, "tokenizer": None, "end_of_text": None}
+    for part in entry["parts"].values():
+        for name in ("pattern", "exclude"):
+            part.pop(name, None)
+    return sha256(dumps([entry, code_version("data"), pa.__version__]).encode()).hexdigest()
+
+
+def work_folder(name: str, data: TextData, folder: Path) -> Path:
+    """Where unfinished work with these settings and this code is, in ``folder``, which keeps the
+    last MAX_OTHERS of others, for when they are asked for again.
+    """
+    work = folder / specification(data)[:8]
+    if folder.exists():
+        others = [path for path in folder.iterdir() if path != work]
+        others.sort(key=lambda path: path.stat().st_mtime_ns)
+        for path in others[:-MAX_OTHERS]:
+            shutil.rmtree(path)
+        if others and not work.exists():
+            kept = ", ".join(map(str, others[-MAX_OTHERS:]))
+            print(f"{name}: unfinished work of other settings or code is kept: {kept}", flush=True)
+    work.mkdir(parents=True, exist_ok=True)
+    os.utime(work)
+    return work
+
+
+def read_mixture(data: TextData, streams: list[Stream], cores: int, bar: Bar) -> Mixture:
+    """Read as much of each part as the corpus needs, and tell what is in it."""
+    weights = [part.weight for part in data.parts.values()]
+    goal = (data.max_bytes or FIRST_BYTES) / sum(weights)  # for a weight of 1
+    if len(weights) == 1 and not data.max_bytes:
+        goal = inf
+    while True:
+        while read_more(streams, [goal * weight for weight in weights], cores, bar):
+            pass
+        segments = [stream.segments() for stream in streams]
+        found = find_duplicates(segments, cores, data.deduplicate)
+        try:
+            return mix(data, segments, [stream.ended() for stream in streams], found)
+        except Short:
+            goal *= 1.25 if data.max_bytes else 2.0
+
+
+def read_more(streams: list[Stream], goals: list[float], cores: int, bar: Bar) -> int:
+    """Read what is thought to be left to the goals; returns how many segments that gave."""
+    count = 0
+    pairs = zip(streams, goals, strict=True)
+    readings = (reading for stream, goal in pairs for reading in stream.readings(goal))
+    for reading, segment in run_tasks(read, readings, cores):
+        reading.group.segments.append(segment)
+        bar.update(segment.bytes)
+        count += 1
+    return count
+
+
+def progress(name: str, what: str, total: int | None, initial: int = 0) -> Bar:
+    """A bar that counts bytes of text."""
+    options = {"unit": "B", "unit_scale": True, "delay": 1, "mininterval": 0.5}
+    return Bar(total, initial=initial, desc=f"{name}: {what}", **options)
+
+
+def make_parts(name: str, data: TextData, work: Path, cores: int = 1) -> tuple[Tally, Path]:
+    """Write the corpus to a folder in ``work``, from where an earlier try has come to; returns what
+    became of the documents, and the folder.
+    """
     key = f"data.{name}"
     sources = open_sources(key, data)
-    spec = specification(data)
-    work.parent.mkdir(parents=True, exist_ok=True)
-    with closing(open_ledger(name, work, spec, sources)) as ledger:
-        writers = {split: PartWriter(work / PARTS_FOLDER, split) for split in SPLITS}
-        tally = Mixture(name, data, sources, writers, ledger, spec).read()
+    streams = [Stream(part, source, data, work) for part, source in sources.items()]
+    known = [segment for path in work.glob("*.json") if (segment := load(path))]
+    if known:
+        count = sum(segment.documents for segment in known)
+        print(f"{name}: {count:,} documents were read by an earlier try", flush=True)
+    sizes = [source.size if source.plain else None for source in sources.values()]
+    size = data.max_bytes or (sizes[0] if len(sizes) == 1 else None)
+    with progress(name, "reading", size, sum(segment.bytes for segment in known)) as bar:
+        mixture = read_mixture(data, streams, cores, bar)
+    segments = [stream.segments() for stream in streams]
+    stems = [segment.stem for part in segments for segment in part]
+    folder = work / f"parts-{sha256(dumps(stems).encode()).hexdigest()[:8]}"
+    folder.mkdir(exist_ok=True)
+    tally = Tally(part_documents=dict.fromkeys(sources, 0), part_bytes=dict.fromkeys(sources, 0))
+    parts = part_files(segments, mixture, folder, tally)
+    with progress(name, "writing", mixture.bytes) as bar:
+        for _, size in run_tasks(write, parts, cores):
+            bar.update(size)
     check_mixture(key, data, tally)
-    for writer in writers.values():
-        writer.close()
-    positions = {part: source.position() for part, source in sources.items()}
-    (work / "done.json").write_text(
-        dumps({"specification": spec, "positions": positions}), encoding="utf-8"
-    )
-    return tally
+    (work / "done").write_text(version(data, sources), encoding="utf-8")
+    return tally, folder
 
 
-def make_text(name: str, data: TextData, target: Path, verify: Check = unchecked) -> None:
-    work, done = target.with_name(target.name + ".partial"), target.with_name(target.name + ".done")
+def make_text(
+    name: str, data: TextData, target: Path, cores: int = 1, verify: Check = unchecked
+) -> None:
+    """Make a corpus in ``target``, the same for any number of ``cores``; raises UserError."""
+    unfinished, done = (target.with_name(target.name + end) for end in (".partial", ".done"))
     with alone(target) as waited:
         try:
             if waited and target.exists() and is_done(name, data, done):
                 verify()
                 print(f"{name}: the other process has made it")
                 return
-            tally = make_parts(name, data, work)
+            work = work_folder(name, data, unfinished)
+            tally, folder = make_parts(name, data, work, cores)
         except OSError as error:
             if error.errno not in errors.UNWRITABLE:
                 raise
             raise UserError(
-                f"{work}: {error.strerror}; finished parts are kept, and the same command continues"
+                f"{unfinished}: {error.strerror}; what is finished is kept, and the same command "
+                "continues"
             ) from None
         verify()
         shutil.rmtree(target, ignore_errors=True)
-        (work / PARTS_FOLDER).rename(target)
-        (work / "done.json").replace(done)
+        folder.rename(target)
+        (work / "done").replace(done)
         shutil.rmtree(work)
+        if not any(unfinished.iterdir()):
+            unfinished.rmdir()
     for line in tally.lines(data):
         print(f"{name} {line}")
 
 
+def version(data: TextData, sources: dict[str, Source]) -> str:
+    """What a corpus is made from: settings, code and text."""
+    return dumps([specification(data), {part: s.version for part, s in sources.items()}])
+
+
 def is_done(name: str, data: TextData, done: Path) -> bool:
     """Whether the finished corpus is the one that would be made now."""
-    try:
-        state = loads(done.read_bytes())
-        sources = open_sources(f"data.{name}", data)
-        return state["specification"] == specification(data) and all(
-            source.fits(state["positions"][part]) for part, source in sources.items()
-        )
-    except (FileNotFoundError, ValueError, KeyError):
-        return False
+    sources = open_sources(f"data.{name}", data)
+    return done.exists() and done.read_text(encoding="utf-8") == version(data, sources)
 
 
 @DATASET
@@ -140,4 +232,4 @@ def main(name: str) -> None:
         make_process(name, data, target, partial(frozen.check, "its sequences are drawn again"))
     else:
         outcome = f"what is finished stays in {target}.partial"
-        make_text(name, data, target, partial(frozen.check, outcome))
+        make_text(name, data, target, whole_cores(), partial(frozen.check, outcome))

@@ -2,17 +2,19 @@
 split that its hash says.
 """
 
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field
-from hashlib import sha256
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from math import inf
 from typing import Any
 
-from pipelines.artifacts.corpus import SPLITS, PartWriter
-from pipelines.common.console import Bar
+import numpy as np
+from numpy.typing import NDArray
+
+from pipelines.artifacts.corpus import SPLITS
 from pipelines.common.errors import UserError
 from pipelines.config.data import TextData
-from pipelines.data.ledger import Ledger
-from pipelines.data.sources.base import Source
+from pipelines.data.duplicates import Duplicates
+from pipelines.data.segments import Segment
 
 
 @dataclass
@@ -32,11 +34,19 @@ class Tally:
         """Bytes kept."""
         return sum(self.bytes.values())
 
-    def add(self, part: str, split: str, size: int) -> None:
-        self.documents[split] += 1
-        self.bytes[split] += size
-        self.part_documents[part] += 1
-        self.part_bytes[part] += size
+    def add(self, part: NDArray[Any], documents: NDArray[Any], kept: NDArray[np.bool_]) -> None:
+        """Documents (n,), of DOCUMENT, each with the number of its part, and whether it is kept."""
+        size = documents["size"].astype(np.int64)
+        self.empty += int((size == 0).sum())
+        self.duplicates += int(((size > 0) & ~kept).sum())
+        for number, split in enumerate(SPLITS):
+            mine = kept & (documents["held_out"] == number)
+            self.documents[split] += int(mine.sum())
+            self.bytes[split] += int(size[mine].sum())
+        for number, name in enumerate(self.part_documents):
+            mine = kept & (part == number)
+            self.part_documents[name] += int(mine.sum())
+            self.part_bytes[name] += int(size[mine].sum())
 
     def lines(self, data: TextData) -> Iterator[str]:
         for split in SPLITS:
@@ -55,85 +65,69 @@ class Tally:
             yield f"part {last} ran out at {self.part_bytes[last]:,}{due} bytes{ended}"
 
 
+class Short(Exception):
+    """More of the sources has to be read before the mixture can be told."""
+
+
+@dataclass
 class Mixture:
-    """Sources, how far each is read, and what is not yet in a part of the corpus."""
+    """Which documents are in the corpus, in order: the next one is always of the part that has the
+    fewest bytes for its weight, until that part ends or ``max_bytes`` is reached.
+    """
 
-    def __init__(
-        self,
-        name: str,
-        data: TextData,
-        sources: Mapping[str, Source],
-        writers: Mapping[str, PartWriter],
-        ledger: Ledger,
-        spec: dict[str, str],
-    ) -> None:
-        """Goes on from where ``ledger`` says, and notes ``spec`` in it (see resume.py)."""
-        self.name, self.data, self.sources, self.writers = name, data, sources, writers
-        self.ledger, self.spec = ledger, spec
-        zeros = dict.fromkeys(sources, 0)
-        self.tally = Tally(part_documents={**zeros}, part_bytes={**zeros})
-        if state := ledger.state():
-            self.tally = Tally(**state["tally"])
-            for split, writer in writers.items():
-                writer.resume(state["parts"][split], ledger.open_documents(split))
-            for part, source in sources.items():
-                source.seek(state["positions"][part])
-            count = sum(self.tally.documents.values())
-            print(f"{name}: goes on behind {count:,} documents", flush=True)
+    turns: NDArray[np.uint8]  # (documents read,): the part of each, by its number
+    dropped: NDArray[np.bool_]  # (documents,): by place, the copies of earlier ones
+    ran_out: str | None  # the part that was due and had no more
+    bytes: int
 
-    def commit(self) -> None:
-        state: dict[str, Any] = {
-            "specification": self.spec,
-            "tally": asdict(self.tally),
-            "parts": {split: writer.number for split, writer in self.writers.items()},
-            "positions": {part: source.position() for part, source in self.sources.items()},
-        }
-        self.ledger.commit(state, {split: writer.open for split, writer in self.writers.items()})
 
-    def read(self) -> Tally:
-        """Write the sources' documents until one ends or ``max_bytes`` is reached."""
-        data, tally = self.data, self.tally
-        readers = {part: source.documents() for part, source in self.sources.items()}
-        salt = sha256(f"{data.seed}:".encode())
-        with self.progress() as bar:
-            while data.max_bytes is None or tally.total < data.max_bytes:
-                due = min(
-                    data.parts, key=lambda part: tally.part_bytes[part] / data.parts[part].weight
-                )
-                document = next(readers[due], None)
-                if document is None:
-                    tally.ran_out = due
-                    break
-                identity, text = document
-                if not text:
-                    tally.empty += 1
-                    continue
-                digest = salt.copy()
-                digest.update(text)
-                if data.deduplicate and not self.ledger.is_new(digest.digest()[:16]):
-                    tally.duplicates += 1
-                    continue
-                share = int.from_bytes(digest.digest()[:8]) / 2**64  # whatever others there are
-                split = "validation" if share < data.validation_share else "train"
-                tally.add(due, split, len(text))
-                if self.writers[split].add(f"{due}/{identity}", text):
-                    self.commit()
-                bar.set_postfix_str(f"{sum(tally.documents.values()):,} documents", refresh=False)
-                bar.update(len(text))
-        return tally
+def mix(
+    data: TextData, segments: list[list[Segment]], ended: list[bool], found: Duplicates
+) -> Mixture:
+    """Of each part's segments, and whether these are all; raises Short."""
+    weights = [part.weight for part in data.parts.values()]
+    limit = inf if data.max_bytes is None else data.max_bytes
+    starts = np.cumsum([0, *(sum(s.documents for s in part) for part in segments)])
+    readers = [
+        counting(part, start, found) for part, start in zip(segments, starts.tolist(), strict=False)
+    ]
+    dropped, taken = found.copies, bytearray(int(found.group.max(initial=-1)) + 1)
+    turns, total, ran_out = bytearray(), 0, None
+    sizes, due_at = [0] * len(weights), [0.0] * len(weights)
+    while total < limit:
+        due = min(range(len(due_at)), key=due_at.__getitem__)
+        document = next(readers[due], None)
+        if document is None:
+            if not ended[due]:
+                raise Short
+            ran_out = [*data.parts][due]
+            break
+        turns.append(due)
+        place, size, group = document
+        if size and group >= 0:
+            if taken[group]:
+                dropped[place], size = True, 0
+            taken[group] = True
+        sizes[due] += size
+        total += size
+        due_at[due] = sizes[due] / weights[due]
+    return Mixture(np.frombuffer(turns, np.uint8), dropped, ran_out, total)
 
-    def progress(self) -> Bar:
-        """A bar that counts bytes of text."""
-        sizes = [source.size for source in self.sources.values()]
-        return Bar(
-            self.data.max_bytes or (sizes[0] if len(sizes) == 1 else None),
-            initial=self.tally.total,
-            desc=self.name,
-            unit="B",
-            unit_scale=True,
-            delay=1,
-            mininterval=0.5,
-        )
+
+def counting(
+    segments: list[Segment], start: int, found: Duplicates
+) -> Iterator[tuple[int, int, int]]:
+    """Place, size and group of each document of a part: size 0 of one that does not count, group
+    −1 of one that no other part has.
+    """
+    for segment in segments:
+        end = start + segment.documents
+        size = np.where(found.copies[start:end], 0, segment.table()["size"])
+        group = np.full(segment.documents, -1)
+        first, last = np.searchsorted(found.shared, (start, end))
+        group[found.shared[first:last] - start] = found.group[first:last]
+        yield from zip(range(start, end), size.tolist(), group.tolist(), strict=True)
+        start = end
 
 
 def check_mixture(key: str, data: TextData, tally: Tally) -> None:

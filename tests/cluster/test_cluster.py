@@ -14,7 +14,11 @@ from ray.util.placement_group import placement_group, remove_placement_group
 
 from pipelines.cluster import connection
 from pipelines.cluster.connection import check_shared, connect
+from pipelines.cluster.workers import run_tasks
 from pipelines.common.errors import UserError
+from pipelines.config.data import Files, TextData
+from pipelines.data.build import make_text
+from pipelines.data.sources import files
 from pipelines.train import distributed
 from tests.cluster.conftest import train_on_ray
 from tests.support.training import losses, same, tracked_runs
@@ -85,6 +89,34 @@ def test_a_removed_node_is_outlived(two, joined, monkeypatch, capsys):
     points = client.get_metric_history(run.info.run_id, "curve/ce_nats")
     assert [point.step for point in points] == list(range(1, 21))
     assert run.info.status == "FINISHED"
+
+
+@pytest.mark.cluster
+def test_data_are_made_on_the_cluster_and_lost_tasks_are_repeated(joined, tmp_path, monkeypatch):
+    def dying_once(path):
+        """Nested, as above."""
+        import os
+
+        if not os.path.exists(path):
+            open(path, "w").close()
+            os.kill(os.getpid(), 9)
+        return [path]
+
+    paths = [str(tmp_path / name) for name in "abc"]
+    assert sorted(run_tasks(dying_once, paths, cores=1)) == [(path, path) for path in paths]
+    monkeypatch.setattr(files, "GROUP_BYTES", 1)
+    for number in range(4):
+        (tmp_path / f"{number}.txt").write_text(f"text {number % 3}")
+    parts = {"a": Files(root=str(tmp_path), pattern="*.txt")}
+    data = TextData(parts=parts, validation_share=0.4, vocab_size=300)
+    make_text("x", data, tmp_path / "there")
+    monkeypatch.delenv("RAY_ADDRESS")
+    make_text("x", data, tmp_path / "here")
+    there, here = (
+        {path.name: path.read_bytes() for path in (tmp_path / name).iterdir()}
+        for name in ("there", "here")
+    )
+    assert there == here
 
 
 @pytest.mark.cluster

@@ -150,6 +150,14 @@ def test_seeds_of_an_arm_share_a_line_and_all_runs_are_summed_up(printed):
     assert "cost" in text[0] and "cost" not in printed(*overrides)
 
 
+@rejects("size / CORPUS_SPEED / «3600→60»", "minutes taken for hours")
+def test_the_time_of_the_data_follows_from_the_largest_run(printed):
+    """1 T tokens are 4 TB, 28 hours at 40 MB/s."""
+    text = printed("experiment=paper_8b", "runs.free_k1.tokens=1_000_000_000_000")
+    assert "\ntext of 1000 B tokens, about 4,000.0 GB: 28 hours of a core in stage data" in text
+    assert "stage data" not in printed("experiment=figure4")
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [

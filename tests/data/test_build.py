@@ -3,28 +3,30 @@
 import json
 import os
 import shutil
-import sqlite3
 from collections import Counter
-from contextlib import closing, contextmanager, nullcontext
-from functools import partial
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, nullcontext
 from hashlib import sha256
+from itertools import chain, repeat
 from math import log
-from pathlib import Path
 
 import pytest
 import torch
 from filelock import FileLock, Timeout
+from hypothesis import given, settings, strategies as st
 
 from ftmodel.synthetic.process import Process
 from ftmodel.synthetic.registry import PROCESSES
 from ftmodel.synthetic.target_task import exact_log_probability
 from pipelines.artifacts import corpus
 from pipelines.artifacts.corpus import SPLITS, documents, parts
+from pipelines.cluster import workers
 from pipelines.common import errors
 from pipelines.common.errors import UserError
 from pipelines.config.data import Files, Hub, ProcessData, TextData
-from pipelines.data import build as stage, resume
+from pipelines.data import build as stage, duplicates, part_files, segments
 from pipelines.data.build import make_parts, make_process, make_text, process_texts
+from pipelines.data.sources import files
 from tests.support.mutants import rejects
 from tests.train.test_full_disk import small_disk
 
@@ -98,6 +100,9 @@ def texts_of(target):
     return {split: [text for _, text in content] for split, content in documents_of(target).items()}
 
 
+@rejects(
+    "int.from_bytes(«digest[:8]→digest[8:16]») / 2**64", "a split that differs from earlier corpora"
+)
 def test_the_hash_of_seed_and_bytes_says_the_split(tmp_path):
     texts = [f"document {i} ≠" for i in range(500)]
     for seed in (0, 1):  # whatever other documents there are, that is
@@ -128,7 +133,8 @@ def test_equal_and_empty_documents_are_left_out_and_counted(tmp_path, capsys):
 
 
 @rejects(
-    "«salt.copy(→sha256(due.encode()»)", "documents that two parts of a mixture have are kept twice"
+    "«salt.copy(→sha256(task.part.encode()»)",
+    "documents that two parts of a mixture have are kept twice",
 )
 def test_a_document_of_two_parts_is_left_out_of_the_second(tmp_path, capsys):
     a, b = (write_lines(tmp_path / part, ["both", f"only {part}"]) for part in "ab")
@@ -162,9 +168,19 @@ def test_one_part_is_read_whole_or_up_to_max_bytes(tmp_path):
         assert sum(map(len, documents_of(tmp_path / "x").values())) == count
 
 
+def small(patch):
+    """Small pieces of everything: a file is a group of several segments."""
+    patch.setattr(corpus, "PART_BYTES", 200)
+    patch.setattr(files, "GROUP_BYTES", 1000)
+    patch.setattr(segments, "SEGMENT_BYTES", 300)
+    patch.setattr(duplicates, "PARTITION_DOCUMENTS", 50)
+    patch.setattr(part_files, "BLOCK", 37)
+    patch.setattr(stage, "FIRST_BYTES", 100)
+
+
 @pytest.fixture
 def small_parts(monkeypatch):
-    monkeypatch.setattr(corpus, "PART_BYTES", 200)
+    small(monkeypatch)
 
 
 def mixed_data(folder):
@@ -190,46 +206,149 @@ def mtimes(folder):
     return {path.name: path.stat().st_mtime_ns for path in folder.iterdir()}
 
 
+def noting(function, calls):
+    """A function, or method, that notes its first argument."""
+
+    def noted(first, *rest, **options):
+        calls.append(first)
+        return function(first, *rest, **options)
+
+    return noted
+
+
 class Killed(BaseException):
     pass
 
 
 def killed_after(monkeypatch, count, data, target):
-    """Die when one document more than ``count`` is taken; the parts that were finished."""
-    taken = []
-    inherited = corpus.PartWriter.add
+    """Die when one file more than ``count`` has been written, with half of the next one there; what
+    was finished, None if all is.
+    """
+    written = []
+    inherited = corpus.write_file
 
-    def add(self, identity, text):
-        taken.append(identity)
-        if len(taken) > count:
+    def write_file(path, content):
+        written.append(path)
+        if len(written) > count:
+            path.with_name(path.name + ".partial").write_bytes(b"half")
             raise Killed
-        return inherited(self, identity, text)
+        inherited(path, content)
 
     with monkeypatch.context() as patch:
-        patch.setattr(corpus.PartWriter, "add", add)
-        with pytest.raises(Killed):
+        patch.setattr(segments, "write_file", write_file)
+        patch.setattr(corpus, "write_file", write_file)
+        try:
             make_text("x", data, target)
-    return mtimes(target.with_name("x.partial") / "parts")
+        except Killed:
+            return finished(unfinished(target)[-1])
+    return None
 
 
+def unfinished(target):
+    """Folders of unfinished work, the latest last."""
+    folders = target.with_name("x.partial").iterdir()
+    return sorted(folders, key=lambda path: path.stat().st_mtime_ns)
+
+
+def finished(work):
+    """Segments and parts, and when they were written."""
+    paths = [*work.glob("*.json"), *work.glob("parts-*/*.parquet")]
+    return {path: path.stat().st_mtime_ns for path in paths}
+
+
+@rejects("«if not task.target.exists()→if True»:", "parts that a kill left are written again")
 def test_a_killed_stage_goes_on_and_ends_as_if_nothing_had_happened(
     tmp_path, small_parts, monkeypatch, capsys
 ):
+    """Killed while it reads, and while it writes."""
     data, target = mixed_sources(tmp_path), tmp_path / "x"
     make_text("x", data, target)
     right, said = contents(target), capsys.readouterr().out
     assert min(sum(name.startswith(split) for name in right) for split in SPLITS) > 3
     kept = {}
-    for count in (3, 20, 33, 34, 35, 61, 1):  # further each time, as most go on
+    for count in chain((3, 12, 20, 33, 1), repeat(8)):
         now = killed_after(monkeypatch, count, data, target)
-        assert kept.items() <= now.items()  # no finished part is written again
+        if now is None:
+            break
+        assert kept.items() <= now.items()  # nothing that is finished is written again
         kept = now
-    assert 5 < len(kept) < len(right)
-    make_text("x", data, target)
+    assert 3 < sum(path.suffix == ".parquet" for path in kept) < len(right)
     assert contents(target) == right
-    assert kept.items() <= mtimes(target).items()
     assert capsys.readouterr().out.endswith(said)  # the counts as well
     assert not target.with_name("x.partial").exists()
+
+
+def simple(seed, deduplicate, max_bytes, weights, texts):
+    """The corpus as one loop over documents, (part, text), makes it: kept ones, in order."""
+    kept, seen, sizes = [], set(), [0] * len(texts)
+    left = [iter(part) for part in texts]
+    while max_bytes is None or sum(sizes) < max_bytes:
+        due = min(range(len(sizes)), key=lambda i: sizes[i] / weights[i])
+        if (text := next(left[due], None)) is None:
+            break
+        if text and not (deduplicate and text in seen):
+            kept.append(("abc"[due], text.encode()))
+            sizes[due] += len(text)
+            seen.add(text)
+    return kept
+
+
+MIXTURES = st.lists(
+    st.tuples(
+        st.sampled_from([0.5, 1.0, 1.5, 3.0]),
+        st.lists(st.text("xy", max_size=4), min_size=1, max_size=40),
+    ),
+    min_size=1,
+    max_size=3,
+)
+
+
+@rejects("np.lexsort((«place→-place», two, one))", "the last of equal documents is kept")
+@rejects("if «taken[group]→False»:", "documents that two parts have are kept twice, by partitions")
+@rejects("order = «np.argsort(places)→np.arange(len(places))»", "shared documents in no order")
+@rejects(
+    "copy[1:] = equal« & (part[1:] == part[:-1])→»",
+    "the first of all parts' is kept, whatever is due",
+)
+@rejects("group.append(«groups→0» + found.group)", "documents of two partitions taken for equal")
+@given(MIXTURES, st.booleans(), st.none() | st.integers(1, 100), st.sampled_from([1, 3]))
+@settings(max_examples=40)
+def test_any_mixture_is_what_one_loop_over_its_documents_makes(
+    tmp_path_factory, mixture, deduplicate, max_bytes, cores
+):
+    """For any number of workers, here threads: whichever ends first."""
+    folder, weights = tmp_path_factory.mktemp("mixture"), [weight for weight, _ in mixture]
+    for name, (_, texts) in zip("abc", mixture, strict=False):
+        for number in range(0, len(texts), 5):
+            write_lines(folder / name / f"{number:02d}", texts[number : number + 5])
+    roots = [folder / name for name in "abc"[: len(mixture)]]
+    changes = {"deduplicate": deduplicate, "max_bytes": max_bytes, "validation_share": 1e-9}
+    data = text_data(*roots, weights=weights, **changes)
+    for part in data.parts.values():
+        part.pattern = "**/*.jsonl"
+    expected = simple(0, deduplicate, max_bytes, weights, [texts for _, texts in mixture])
+    with pytest.MonkeyPatch.context() as patch:
+        small(patch)
+        patch.setattr(workers, "on_this_machine", threads)
+        patch.setattr(stage, "check_mixture", lambda *_: None)
+        _, made = make_parts("x", data, folder, cores)
+    kept = [d for path in sorted(made.iterdir()) for d in documents(path)]
+    assert [(identity[0], text) for identity, text in kept] == expected
+
+
+def threads(function, count, cores):
+    return ThreadPoolExecutor(count), count, lambda task: [*function(task)]
+
+
+def test_several_processes_make_the_same_corpus(tmp_path, monkeypatch):
+    for number in range(5):
+        write_lines(tmp_path / "in" / str(number), [f"{i % 70} of {number % 3}" for i in range(90)])
+    data = text_data(tmp_path / "in")
+    data.parts["a"].pattern = "**/*.jsonl"
+    monkeypatch.setattr(files, "GROUP_BYTES", 1)
+    for name, cores in {"one": 1, "two": 2}.items():
+        make_text(name, data, tmp_path / name, cores)
+    assert contents(tmp_path / "one") == contents(tmp_path / "two")
 
 
 @contextmanager
@@ -239,7 +358,7 @@ def another(what, data, folder):
         if what == "settings":
             patch.setattr(data, "seed", 1)
         elif what == "code":
-            patch.setattr(resume, "code_version", lambda stage: "other")
+            patch.setattr(stage, "code_version", lambda stage: "other")
         else:
             os.rename(folder / "a", folder / "a-before")
             write_lines(folder / "a", [f"another {i}" for i in range(80)])
@@ -249,112 +368,79 @@ def another(what, data, folder):
         os.rename(folder / "a-before", folder / "a")
 
 
+@rejects("repr((self.name, «source.version→»", "text that has changed is not read again")
 @pytest.mark.parametrize("what", ["settings", "code", "a"])
-def test_work_that_fits_no_more_is_set_aside_and_taken_up_when_it_fits_again(
+def test_work_that_fits_no_more_is_kept_and_taken_up_when_it_fits_again(
     tmp_path, small_parts, monkeypatch, what, capsys
 ):
     data, target = mixed_sources(tmp_path), tmp_path / "x"
     make_text("y", data, tmp_path / "y")
-    parts_before = killed_after(monkeypatch, 120, data, target)
-    assert len(parts_before) > 3
+    before = killed_after(monkeypatch, 30, data, target)
+    assert len(before) > 3
     with another(what, data, tmp_path):
         capsys.readouterr()
-        make_text("x", data, target)
+        killed_after(monkeypatch, 30, data, target)
         said = capsys.readouterr().out
         make_text("z", data, tmp_path / "z")
-    (aside,) = tmp_path.glob("x.partial.*")
-    changed = "what was read of a has changed"
-    reason = changed if what == "a" else f"changed since it was begun: {what}"
-    assert f"documents of unfinished work are set aside as {aside} ({reason}), to go on" in said
-    assert "goes on" not in said
-    assert contents(target) == contents(tmp_path / "z")
+        if what != "a":  # a change of the files alone
+            (work,) = {path.parent for path in before}
+            kept = f"x: unfinished work of other settings or code is kept: {work}\n"
+            assert said == kept
+            make_text("x", data, target)
+            assert contents(target) == contents(tmp_path / "z")
+    assert before.items() <= killed_after(monkeypatch, 1, data, target).items()
     capsys.readouterr()
     make_text("x", data, target)
-    said = capsys.readouterr().out
-    assert f"x: takes up the work set aside as {aside}\nx: goes on behind " in said
+    assert "documents were read by an earlier try" in capsys.readouterr().out
     assert contents(target) == contents(tmp_path / "y")
-    assert parts_before.items() <= mtimes(target).items()
-    assert not [*tmp_path.glob("x.partial*")]
 
 
-def test_the_last_unfinished_works_are_kept_aside_and_change_places(
-    tmp_path, small_parts, monkeypatch, capsys
-):
-    data, target = mixed_sources(tmp_path), tmp_path / "x"
-    asides, finished = [], {}
-    for seed in (0, 1, 0, 1, 2, 3, 0, 4):  # the last 0 is the oldest of three
+@rejects("others[«:-MAX_OTHERS→:0»]", "unfinished work is kept for ever")
+def test_the_last_unfinished_works_are_kept(tmp_path, small_parts, monkeypatch):
+    data, target, works = mixed_sources(tmp_path), tmp_path / "x", {}
+    for seed in (0, 1, 0, 1, 2, 3, 0, 4):  # the last 0 is the oldest of three others
         data.seed = seed
-        now = killed_after(monkeypatch, 1 if seed in finished else 60, data, target)
-        assert finished.get(seed, {}).items() <= now.items()
-        finished[seed] = now
-        before, asides = asides, resume.asides(tmp_path / "x.partial")
-        assert len(asides) == min(len(finished) - 1, 3)
-        said = capsys.readouterr().out
-        assert ("is removed" in said) == (seed == 4)
-    assert asides[1:] == before[:2]
-    assert f"the last 3 such folders are kept, {before[2]} is removed\n" in said
+        killed_after(monkeypatch, 1, data, target)
+        works[seed] = unfinished(target)[-1]
+    assert unfinished(target) == [works[seed] for seed in (2, 3, 0, 4)]
 
 
-DAMAGE = {
-    "parts/train-00000.parquet": (Path.unlink, " is missing"),
-    "ledger.sqlite": (lambda p: p.write_bytes(b"other" * 100), ": file is not a database"),
-}
-
-
-@pytest.mark.parametrize("name", DAMAGE)
-def test_damaged_work_is_begun_anew(tmp_path, small_parts, monkeypatch, name, capsys):
+@rejects(
+    "«segment if all(segment.file(kind).exists() for kind in KINDS) else None→segment»",
+    "a segment without its hashes taken for whole",
+)
+@pytest.mark.parametrize("kind", ["json", "hashes.npy", "train.parquet"])
+def test_a_segment_that_is_not_whole_is_read_again(tmp_path, small_parts, monkeypatch, kind):
     data, target = mixed_sources(tmp_path), tmp_path / "x"
-    killed_after(monkeypatch, 60, data, target)
-    damage, reason = DAMAGE[name]
-    damage(path := tmp_path / "x.partial" / name)
-    capsys.readouterr()
+    damaged = min(killed_after(monkeypatch, 60, data, target)).with_suffix(f".{kind}")
+    damaged.write_bytes(b"") if kind == "json" else damaged.unlink()
     make_text("x", data, target)
-    said = capsys.readouterr().out
-    assert f"{path}{reason}; the corpus is made from its beginning\n" in said
-    assert "goes on" not in said
     make_text("y", data, tmp_path / "y")
     assert contents(target) == contents(tmp_path / "y")
-    assert not [*tmp_path.glob("x.partial*")]
-
-
-@rejects("if «primary(error) not in UNUSABLE→False»:", "locked work taken for damaged")
-def test_a_ledger_that_is_locked_keeps_the_work(tmp_path, small_parts, monkeypatch, capsys):
-    data, target = mixed_sources(tmp_path), tmp_path / "x"
-    kept = killed_after(monkeypatch, 60, data, target)
-    path = tmp_path / "x.partial/ledger.sqlite"
-    monkeypatch.setattr(sqlite3, "connect", partial(sqlite3.connect, timeout=0))
-    with closing(sqlite3.connect(path)) as other:
-        other.execute("BEGIN EXCLUSIVE")
-        with pytest.raises(UserError) as caught:
-            make_text("x", data, target)
-    assert str(caught.value) == f"{path}: database is locked (SQLITE_BUSY); work is kept"
-    make_text("x", data, target)
-    assert "goes on behind" in capsys.readouterr().out
-    assert kept.items() <= mtimes(target).items()
 
 
 @rejects(',« "exclude"→»):', "what is excluded decides whether finished work fits")
 @pytest.mark.parametrize("repair", ["exclude", "mend"])
 def test_a_bad_file_mended_or_left_out_costs_nothing_that_is_finished(
-    tmp_path, small_parts, capsys, repair
+    tmp_path, small_parts, monkeypatch, repair
 ):
     """As the message asks for."""
     write_lines(tmp_path / "b", [f"b {i}" for i in range(500)])
     write_lines(tmp_path / "a", [f"more {i}" for i in range(120)])
-    (tmp_path / "a/z.jsonl").write_text("{")
+    (tmp_path / "a/z.jsonl").write_text("{")  # a group of its own
     data = text_data(tmp_path / "a", tmp_path / "b", weights=[2.0, 1.0])
     with pytest.raises(UserError, match=r"z\.jsonl:1"):
         make_text("x", data, tmp_path / "x")
-    kept = mtimes(tmp_path / "x.partial/parts")
+    kept = finished(unfinished(tmp_path / "x")[0])
     assert len(kept) > 3
     if repair == "exclude":
         data.parts["a"].exclude = ["z.jsonl"]
     else:
         (tmp_path / "a/z.jsonl").write_text('{"text": "mended"}')
+    again = []
+    monkeypatch.setattr(segments.Draft, "write", noting(segments.Draft.write, again))
     make_text("x", data, tmp_path / "x")
-    said = capsys.readouterr().out
-    assert "goes on behind" in said and "set aside" not in said
-    assert kept.items() <= mtimes(tmp_path / "x").items()
+    assert not {draft.stem for draft in again} & {str(p.with_suffix("")) for p in kept}
     make_text("y", data, tmp_path / "y")
     assert contents(tmp_path / "x") == contents(tmp_path / "y")
 
@@ -409,24 +495,22 @@ def test_another_tokenizer_leaves_the_work_as_it_is(tmp_path, small_parts, monke
     killed_after(monkeypatch, 60, data, target)
     data.vocab_size, data.tokenizer = None, "tokenizer.json"
     make_text("x", data, target)
-    assert "goes on behind" in capsys.readouterr().out
+    assert "documents were read by an earlier try" in capsys.readouterr().out
 
 
-def test_a_full_disk_is_one_line_and_finished_parts_are_kept(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(corpus, "PART_BYTES", 200_000)
+def test_a_full_disk_is_one_line_and_what_is_finished_is_kept(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(segments, "SEGMENT_BYTES", 200_000)
     noise = [os.urandom(5000).hex() for _ in range(400)]  # 4 MB, 2 of them on the disk
     data = text_data(write_lines(tmp_path / "in", noise))
-    make_text("x", data, tmp_path / "x")
     with small_disk(tmp_path / "disk", "1m") as disk:
         with pytest.raises(SystemExit):
             errors.run(lambda: make_text("x", data, disk / "x"))
         said = capsys.readouterr().err.splitlines()[-1]
         assert said == (
-            f"error: {disk / 'x.partial'}: No space left on device; finished parts are kept, and "
+            f"error: {disk / 'x.partial'}: No space left on device; what is finished is kept, and "
             "the same command continues"
         )
-        kept = contents(disk / "x.partial" / "parts")
-        assert len(kept) > 2 and kept.items() <= contents(tmp_path / "x").items()
+        assert len(finished(*unfinished(disk / "x"))) > 2
 
 
 @pytest.mark.parametrize(
@@ -442,7 +526,7 @@ def test_a_full_disk_is_one_line_and_finished_parts_are_kept(tmp_path, monkeypat
 def test_a_corpus_without_text_is_named(tmp_path, texts, changes, words):
     data = text_data(write_lines(tmp_path / "in", texts), **changes)
     with pytest.raises(UserError, match=words):
-        make_parts("x", data, tmp_path / "x.partial")
+        make_parts("x", data, tmp_path)
 
 
 def test_the_standard_library_is_read_from_where_it_is(tokenized):

@@ -23,7 +23,12 @@ from pipelines.config import data as config
 from pipelines.config.data import Files, Hub
 from pipelines.data import sources
 from pipelines.data.build import make_text
-from pipelines.data.sources import base, open_source, parquet as parquet_module
+from pipelines.data.sources import (
+    base,
+    files as files_module,
+    open_source,
+    parquet as parquet_module,
+)
 from tests.support.mutants import rejects
 
 KEY = "data.x.parts.p"
@@ -196,40 +201,32 @@ def test_a_source_goes_on_from_any_position(tmp_path, kind):
         assert list(reading) == whole[count:]
 
 
-def position_after(part, count):
-    source = open_source(KEY, part)
-    list(islice(source.documents(), count))
-    return json.loads(json.dumps(source.position()))
+def version_of(part):
+    return open_source(KEY, part).version
 
 
-def test_only_files_up_to_the_position_have_to_be_the_same(tmp_path):
-    for name in "abcd":
-        (tmp_path / f"{name}.jsonl").write_bytes(lines(["x", "y", "z"] * 2))
-
-    def fits(position, pattern="*.jsonl", exclude=()):
-        return files_source(tmp_path, pattern, exclude=[*exclude]).fits(position)
-
-    part = Files(root=str(tmp_path), pattern="*.jsonl")
-    start, one_file, position = (position_after(part, count) for count in (0, 6, 8))
-    resumed = open_source(KEY, part)
-    resumed.seek(position)
-    assert resumed.position() == position and fits(position)  # the second of b
-    (tmp_path / "c.jsonl").write_bytes(lines(["mended"]))
-    (tmp_path / "d.jsonl").unlink()
-    assert fits(position) and fits(position, "?.jsonl", ["c*"])
-    assert not fits(position, "*", ["b*"])
-    os.utime(tmp_path / "b.jsonl", ns=(1, 1))
-    assert fits(start) and fits(one_file) and not fits(position)
-    (tmp_path / "0.jsonl").write_bytes(lines(["earlier"] * 6))
-    assert not fits(one_file)
+@rejects("if files and size + «entry.size→0» > GROUP_BYTES", "a large file in a group with others")
+def test_groups_are_the_files_in_order_and_have_versions_of_their_own(tmp_path, monkeypatch):
+    """A change of one file leaves what was read of other groups as it is."""
+    monkeypatch.setattr(files_module, "GROUP_BYTES", 100)
+    for name, size in {"a": 40, "b": 60, "c": 1, "d": 300, "e": 99}.items():
+        (tmp_path / name).write_text(name * size)
+    source = files_source(tmp_path)
+    groups = [*source.groups()]
+    names = [[identity for identity, _ in group.documents()] for group in groups]
+    assert names == [["a", "b"], ["c"], ["d"], ["e"]]
+    before = [group.version for group in groups]
+    os.utime(tmp_path / "c", ns=(1, 1))
+    after = [group.version for group in files_source(tmp_path).groups()]
+    assert [a == b for a, b in zip(before, after, strict=True)] == [True, False, True, True]
 
 
 def test_files_that_datasets_reads_have_to_be_the_same(tmp_path):
     part = hub_files(tmp_path)
-    position = position_after(part, 7)
-    assert open_source(KEY, part).fits(position)
+    version = version_of(part)
+    assert version_of(part) == version
     (tmp_path / "1.jsonl").write_bytes(lines(["other"] * 9, "body"))
-    assert not open_source(KEY, part).fits(position)
+    assert version_of(part) != version
 
 
 @rejects(" = «revision = →»", "a hub's dataset read at another commit than the one that is kept")
@@ -246,12 +243,11 @@ def test_a_dataset_of_a_hub_is_read_at_the_commit_it_was_at(monkeypatch):
     monkeypatch.setattr(huggingface_hub.HfApi, "dataset_info", dataset_info)
     monkeypatch.setattr(datasets, "load_dataset", load)
     part = hub(dataset="some/thing")
-    position = position_after(part, 1)
-    assert open_source(KEY, part).fits(position)
+    assert version_of(part) == version_of(part) == "c0"
     open_source(KEY, hub(dataset="some/thing", revision="branch"))
     assert asked == [("some/thing", "c0")] * 2 + [("some/thing", "c1")]
     commits[None] = "c2"
-    assert not open_source(KEY, part).fits(position)
+    assert version_of(part) == "c2"
     commits[None] = None
     with pytest.raises(UserError, match=rf"{KEY}: some/thing cannot be loaded .*no commit"):
         open_source(KEY, part)
@@ -342,9 +338,6 @@ class NumberSource(base.Source):
 
     def position(self):
         return {}
-
-    def fits(self, position):
-        return True
 
     def seek(self, position):
         pass

@@ -16,7 +16,13 @@ MAX_DOCUMENT = 256 << 20  # bytes; a document is held in memory, several times w
 class Source(ABC):
     """Documents, empty ones included, in an order that does not change."""
 
-    size: int | None = None  # bytes of all documents, if known
+    size: int | None = None  # bytes of its files, if known
+    plain = False  # whether these are the bytes of its documents
+    version: str | None = None  # tells its text from that of another day, if known
+
+    def groups(self) -> Iterator["Source"]:
+        """Stretches of it, in order, that workers read side by side."""
+        yield self
 
     @abstractmethod
     def documents(self) -> Iterator[Document]:
@@ -24,13 +30,7 @@ class Source(ABC):
 
     @abstractmethod
     def position(self) -> dict[str, Any]:
-        """The position after the last document given out: plain data that identifies the text
-        before it.
-        """
-
-    @abstractmethod
-    def fits(self, position: dict[str, Any]) -> bool:
-        """Whether the text before an earlier position is still the same."""
+        """The position after the last document given out: plain data."""
 
     @abstractmethod
     def seek(self, position: dict[str, Any]) -> None:

@@ -5,7 +5,6 @@ import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -15,12 +14,13 @@ from pipelines.artifacts.corpus import Document
 from pipelines.common import file_listing as listing
 from pipelines.common.distributions import PinnedFiles
 from pipelines.common.errors import UserError
-from pipelines.common.file_listing import FileEntry, Fingerprint, Folder, words_of
+from pipelines.common.file_listing import FileEntry, Fingerprint, Folder, Listed, words_of
 from pipelines.config.data import Distributions, Files
 from pipelines.data.sources import base, parquet
 from pipelines.data.sources.base import Source, text_of
 
 SUFFIXES = {".jsonl": "jsonl", ".ndjson": "jsonl", ".parquet": "parquet"}  # others are plain text
+GROUP_BYTES = 64 << 20  # of files that one worker reads, at most, or a single file
 COMPRESSIONS = {".gz": "gzip", ".zst": "zstd"}
 
 
@@ -46,39 +46,37 @@ class FileSource(Source):
         self.key, self.part = key, part
         self.folder = folder or Folder(key, part.root, part.pattern, part.exclude)
         self.file = self.document = 0  # how many are behind the position, the latter of a file
-        self.seen = Fingerprint()  # of the files up to the position
-        count, size, plain = 0, 0, True
+        self.plain, files = True, Fingerprint()
         for entry in self.folder.entries():
-            count, size = count + 1, size + entry.size
-            plain &= self.kind(entry.path) == "text" and suffix(entry.path) not in COMPRESSIONS
-        if not count:
+            files.add(entry)
+            self.plain &= self.kind(entry.path) == "text" and suffix(entry.path) not in COMPRESSIONS
+        if not files.count:
             raise UserError(
                 f"{key}.pattern: {part.pattern} matches no file under {self.folder.root}"
                 + " that is not excluded" * bool(part.exclude)
             )
-        self.size = size if plain else None
+        self.size, self.version = files.size, files.hex()
+
+    def groups(self) -> Iterator[Source]:
+        files, size = list[FileEntry](), 0
+        for entry in self.folder.entries():
+            if files and size + entry.size > GROUP_BYTES:
+                yield FileSource(self.key, self.part, Listed(self.folder.root, files))
+                files, size = [], 0
+            files.append(entry)
+            size += entry.size
+        yield FileSource(self.key, self.part, Listed(self.folder.root, files))
 
     def position(self) -> dict[str, Any]:
-        return {"file": self.file, "document": self.document, "seen": self.seen.hex()}
-
-    def fits(self, position: dict[str, Any]) -> bool:
-        """Files behind the position may come, go and change."""
-        return self.up_to(position).hex() == str(position["seen"])
-
-    def up_to(self, position: dict[str, Any]) -> Fingerprint:
-        count = position["file"] + bool(position["document"])
-        return Fingerprint(islice(self.folder.entries(), count))
+        return {"file": self.file, "document": self.document}
 
     def seek(self, position: dict[str, Any]) -> None:
         self.file, self.document = position["file"], position["document"]
-        self.seen = self.up_to(position)
 
     def documents(self) -> Iterator[Document]:
         for number, entry in enumerate(self.folder.entries()):
             if number < self.file:
                 continue
-            if not self.document:
-                self.seen.add(entry)
             name = os.fsencode(entry.name).decode(errors="replace")
             for suffix_of_id, text in self.read(entry, self.document):
                 self.document += 1

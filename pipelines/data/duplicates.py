@@ -1,0 +1,98 @@
+"""Which documents are copies of earlier ones: by partitions of the hash, each of which fits into
+memory, so that neither memory nor the order of work depends on how many documents there are.
+
+A document's place is its number among all that were read, part after part of the mixture.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipelines.cluster.workers import run_tasks
+from pipelines.data.segments import Segment
+
+PARTITION_DOCUMENTS = 1 << 21  # on average: a quarter of a gigabyte while they are sorted
+
+Places = NDArray[np.int64]
+
+
+@dataclass
+class Partition:
+    """A task: the documents whose hash begins with a number of [number, number + 1) / count."""
+
+    number: int
+    count: int
+    hashes: list[Path]  # a file for each segment
+    starts: Places  # place of the first document of each segment
+    parts: Places  # and of each part of the mixture
+
+
+@dataclass
+class Copies:
+    """Of a partition. Groups of equal documents that several parts have are numbered from 0."""
+
+    within: Places  # copies of an earlier document of the same part
+    shared: Places  # the first of each part, of documents that several parts have
+    group: Places  # of each of ``shared``
+    groups: int
+
+
+@dataclass
+class Duplicates:
+    """Of all documents that were read."""
+
+    copies: NDArray[np.bool_]  # (documents,): of an earlier document of the same part
+    shared: Places  # in order, the first of each part, of documents that several parts have
+    group: Places  # of each of ``shared``: which are equal
+
+
+def find_duplicates(segments: list[list[Segment]], cores: int, wanted: bool = True) -> Duplicates:
+    """Of the segments of each part; none unless ``wanted``."""
+    every = [segment for part in segments for segment in part]
+    starts = np.cumsum([0, *(segment.documents for segment in every)])
+    parts = starts[np.cumsum([0, *map(len, segments)])][:-1]
+    copies = np.zeros(starts[-1], bool)
+    count = -(-len(copies) // PARTITION_DOCUMENTS) if wanted else 0
+    hashes = [segment.file("hashes.npy") for segment in every]
+    tasks = (Partition(i, count, hashes, starts[:-1], parts) for i in range(count))
+    shared, group, groups = [np.empty(0, np.int64)], [np.empty(0, np.int64)], 0
+    for _, found in run_tasks(find_copies, tasks, cores):
+        copies[found.within] = True
+        shared.append(found.shared)
+        group.append(groups + found.group)
+        groups += found.groups
+    places = np.concatenate(shared)
+    order = np.argsort(places)
+    return Duplicates(copies, places[order], np.concatenate(group)[order])
+
+
+def find_copies(task: Partition) -> Iterator[Copies]:
+    found, places = [], []
+    for path, start in zip(task.hashes, task.starts.tolist(), strict=True):
+        hashes = np.load(path, mmap_mode="r")
+        inside = slice(*(boundary(hashes[0], task, i) for i in (task.number, task.number + 1)))
+        found.append(np.array(hashes[:2, inside]))
+        places.append(start + hashes[2, inside].astype(np.int64))
+    one, two = np.concatenate(found, axis=1)
+    place = np.concatenate(places)
+    order = np.lexsort((place, two, one))  # equal documents in order of their places
+    one, two, place = one[order], two[order], place[order]
+    part = np.searchsorted(task.parts, place, side="right")
+    equal = (one[1:] == one[:-1]) & (two[1:] == two[:-1])
+    copy, group = np.zeros(len(place), bool), np.zeros(len(place), np.int64)
+    copy[1:] = equal & (part[1:] == part[:-1])
+    group[1:] = np.cumsum(~equal)
+    several = np.unique(group[1:][equal & ~copy[1:]])
+    shared = ~copy & np.isin(group, several)
+    numbers = np.searchsorted(several, group[shared])
+    yield Copies(place[copy], place[shared], numbers, len(several))
+
+
+def boundary(first: NDArray[np.uint64], task: Partition, number: int) -> int:
+    """Where a partition begins in hashes that are in order."""
+    if number == task.count:
+        return len(first)
+    return int(np.searchsorted(first, np.uint64((number << 64) // task.count)))

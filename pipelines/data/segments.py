@@ -1,0 +1,152 @@
+"""Reading a source to disk, once: documents with their hashes, a bounded number of bytes at a time.
+
+A group is a stretch of a source that one worker reads in order, a segment a stretch of a group:
+
+<group>-00000.train.parquet       its documents of a split, as in a part of a corpus
+<group>-00000.documents.npy       size and split of each, empty ones included (DOCUMENT)
+<group>-00000.hashes.npy          (3, documents that are not empty): both halves of the hash, and
+                                  the document's number in the segment, in order of the hash
+<group>-00000.json                written last: where there is none, the segment is not finished
+"""
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from hashlib import sha256
+from io import BytesIO
+from itertools import count
+from json import dumps, loads
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipelines.artifacts.corpus import SPLITS, Document, write_part
+from pipelines.common.atomic_files import write_file
+from pipelines.data.sources.base import Source
+
+SEGMENT_BYTES = 128 << 20  # of text, at which a segment ends: what a kill may cost a worker
+KINDS = (*(f"{split}.parquet" for split in SPLITS), "documents.npy", "hashes.npy")
+DOCUMENT = np.dtype([("size", np.uint32), ("held_out", np.bool_)])
+
+
+@dataclass
+class Segment:
+    """A finished segment; ``position`` is that of the source behind it."""
+
+    stem: str  # path without suffix
+    documents: int
+    bytes: int
+    position: Any
+    last: bool  # of its group
+
+    def file(self, kind: str) -> Path:
+        return Path(f"{self.stem}.{kind}")
+
+    def table(self) -> NDArray[Any]:
+        """(documents,), of DOCUMENT."""
+        return np.load(self.file("documents.npy"))
+
+
+@dataclass
+class Group:
+    """A stretch of a source, and what is read of it."""
+
+    source: Source
+    stem: str  # path of its segments
+    segments: list[Segment]
+
+    @property
+    def ended(self) -> bool:
+        return bool(self.segments) and self.segments[-1].last
+
+    @property
+    def bytes(self) -> int:
+        return sum(segment.bytes for segment in self.segments)
+
+
+@dataclass
+class Reading:
+    """A task: read more of a group, ``limit`` bytes of text at least."""
+
+    group: Group
+    part: str
+    limit: float
+    seed: int
+    validation_share: float
+
+
+def load(path: Path) -> Segment | None:
+    """A segment by its last file; None if it is not whole."""
+    try:
+        segment = Segment(**loads(path.read_bytes()))
+    except (FileNotFoundError, ValueError, TypeError):
+        return None
+    return segment if all(segment.file(kind).exists() for kind in KINDS) else None
+
+
+def finished(stem: str) -> Iterator[Segment]:
+    """The segments of a group that are finished, up to the first that is not."""
+    for number in count():
+        if (segment := load(Path(f"{stem}-{number:05d}.json"))) is None:
+            return
+        yield segment
+
+
+def read(task: Reading) -> Iterator[Segment]:
+    """Read a group and write its segments as they get full; raises UserError or OSError."""
+    source, stem, left = task.group.source, task.group.stem, task.limit
+    number = len(task.group.segments)
+    if number:
+        source.seek(task.group.segments[-1].position)
+    salt = sha256(f"{task.seed}:".encode())
+    draft = Draft(f"{stem}-{number:05d}")
+    for identity, text in source.documents():
+        digest = salt.copy()
+        digest.update(text)
+        draft.add(f"{task.part}/{identity}", text, digest.digest(), task.validation_share)
+        if draft.bytes >= min(SEGMENT_BYTES, left):
+            left -= draft.bytes
+            yield draft.write(source.position(), last=False)
+            if left <= 0:
+                return
+            draft = Draft(f"{stem}-{(number := number + 1):05d}")
+    yield draft.write(source.position(), last=True)
+
+
+class Draft:
+    """A segment in memory."""
+
+    def __init__(self, stem: str) -> None:
+        self.stem, self.bytes = stem, 0
+        self.texts: dict[str, list[Document]] = {split: [] for split in SPLITS}
+        self.documents: list[tuple[int, bool]] = []
+        self.hashes = bytearray()  # of documents that are not empty
+        self.hashed: list[int] = []  # their numbers
+
+    def add(self, identity: str, text: bytes, digest: bytes, validation_share: float) -> None:
+        # whatever other documents there are
+        held_out = int.from_bytes(digest[:8]) / 2**64 < validation_share
+        if text:
+            self.texts[SPLITS[held_out]].append((identity, text))
+            self.hashes += digest[:16]
+            self.hashed.append(len(self.documents))
+            self.bytes += len(text)
+        self.documents.append((len(text), held_out))
+
+    def write(self, position: Any, last: bool) -> Segment:
+        segment = Segment(self.stem, len(self.documents), self.bytes, position, last)
+        for split, content in self.texts.items():
+            write_part(segment.file(f"{split}.parquet"), content)
+        hashes = np.frombuffer(self.hashes, ">u8").reshape(-1, 2).T.astype(np.uint64)
+        rows = np.vstack([hashes, np.array(self.hashed, np.uint64)])
+        save(segment.file("hashes.npy"), rows[:, np.argsort(rows[0], kind="stable")])
+        save(segment.file("documents.npy"), np.array(self.documents, DOCUMENT))
+        write_file(segment.file("json"), dumps(asdict(segment)))
+        return segment
+
+
+def save(path: Path, array: NDArray[Any]) -> None:
+    buffer = BytesIO()
+    np.save(buffer, array)
+    write_file(path, buffer.getvalue())
