@@ -83,7 +83,7 @@ def test_estimates_are_unbiased_where_bits_saturate(o):
     assert 0 < share == q.item() < 1
     assert share == pytest.approx(torch.tensor(o).double().sigmoid().item(), abs=2**-24)
     model = SimpleNamespace(
-        config=SimpleNamespace(latent_bits=1, latent=LatentDesign()),
+        config=SimpleNamespace(latent_bits=1, noise_width=1, latent=LatentDesign()),
         readout=SimpleNamespace(weight=torch.zeros(2, 1)),
         positions=lambda *_, **__: SimpleNamespace(span_starts=None),
         lower=lambda tokens, positions: tokens[..., None].float(),

@@ -183,7 +183,14 @@ class Planted:
     tokens so far, which it reads from its cache; and so is its encoder.
     """
 
-    config = SimpleNamespace(latent_bits=1, n_layers=1, lower_blocks=0, latent=LatentDesign())
+    config = SimpleNamespace(
+        latent_bits=1,
+        noise_width=1,
+        random_prefix=0,
+        n_layers=1,
+        lower_blocks=0,
+        latent=LatentDesign(),
+    )
     embedding = SimpleNamespace(weight=torch.zeros(1))
     blocks = (None,)  # no Block: the fast decoder does not take it
     latent = SimpleNamespace(
