@@ -18,6 +18,7 @@ from itertools import islice
 from json import dumps
 from math import inf
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import torch
@@ -149,7 +150,7 @@ def read_more(streams: list[Stream], goals: list[float], cores: int, bar: Bar) -
 
 def progress(name: str, what: str, total: int | None, initial: int = 0) -> Bar:
     """A bar that counts bytes of text."""
-    options = {"unit": "B", "unit_scale": True, "delay": 1, "mininterval": 0.5}
+    options: dict[str, Any] = {"unit": "B", "unit_scale": True, "delay": 1, "mininterval": 0.5}
     return Bar(total, initial=initial, desc=f"{name}: {what}", **options)
 
 
