@@ -82,7 +82,7 @@ def verdicts(data: str, analysis: Analysis) -> Table:
         head += [f"from {f'its {first.kind}' if others else alone}", "verdict"]
     rows = {arm.name: [name(arm), estimate(arm.bound())] for arm in arms}
     more = {
-        "gain": any(controls),
+        "gain": any(blocks for _, blocks in controls),
         "use of z, bits per token": not all(arm.baseline for arm in arms),
         "valid generations": arms[0].first.on_target,
         "right answers": arms[0].first.evaluation.answers_right is not None,

@@ -22,7 +22,7 @@ from ftmodel.synthetic import factors, target_task
 from pipelines.common import file_listing
 from pipelines.compare import use_of_z
 from pipelines.config.suite import PassAtK
-from pipelines.data import resume
+from pipelines.data import build
 from pipelines.evaluate import (
     bit_information as shown_bits,
     calibration as run_calibration,
@@ -169,7 +169,7 @@ NUMBERS = [  # the page, its words with each number in brackets, and the numbers
     ("settings", "each of the 2^H codes, H up to (24)", MAX_BITS[Map.table]),
     ("settings", "a vector for each bit, H up to (64)", MAX_BITS[Map.linear]),
     ("settings", "blocks of a separate encoder; null: (2)", DEFAULT_ENCODER_LAYERS),
-    ("running", "the last (three) of them", resume.MAX_SET_ASIDE),
+    ("running", "for each version, the last (three) beside", build.MAX_OTHERS),
     ("experiments", "a prompt and one of (six) pinned z", generations.PINNED),
     ("optimizers", "the median of the last (100) norms", module.NORMS),
     ("optimizers", "once there are (20) norms", module.MIN_NORMS),
