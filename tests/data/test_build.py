@@ -9,6 +9,7 @@ from contextlib import contextmanager, nullcontext
 from hashlib import sha256
 from itertools import chain, repeat
 from math import log
+from pathlib import Path
 
 import pytest
 import torch
@@ -173,7 +174,7 @@ def small(patch):
     patch.setattr(corpus, "PART_BYTES", 200)
     patch.setattr(files, "GROUP_BYTES", 1000)
     patch.setattr(segments, "SEGMENT_BYTES", 300)
-    patch.setattr(duplicates, "PARTITION_DOCUMENTS", 50)
+    patch.setattr(duplicates, "PARTITION_DOCUMENTS", 10)
     patch.setattr(part_files, "BLOCK", 37)
     patch.setattr(stage, "FIRST_BYTES", 100)
 
@@ -412,8 +413,10 @@ def test_the_last_unfinished_works_are_kept(tmp_path, small_parts, monkeypatch):
 @pytest.mark.parametrize("kind", ["json", "hashes.npy", "train.parquet"])
 def test_a_segment_that_is_not_whole_is_read_again(tmp_path, small_parts, monkeypatch, kind):
     data, target = mixed_sources(tmp_path), tmp_path / "x"
-    damaged = min(killed_after(monkeypatch, 60, data, target)).with_suffix(f".{kind}")
+    segment = min(killed_after(monkeypatch, 60, data, target))  # its .json
+    damaged = segment.with_suffix(f".{kind}")
     damaged.write_bytes(b"") if kind == "json" else damaged.unlink()
+    assert segments.load(segment) is None
     make_text("x", data, target)
     make_text("y", data, tmp_path / "y")
     assert contents(target) == contents(tmp_path / "y")
@@ -440,7 +443,7 @@ def test_a_bad_file_mended_or_left_out_costs_nothing_that_is_finished(
     again = []
     monkeypatch.setattr(segments.Draft, "write", noting(segments.Draft.write, again))
     make_text("x", data, tmp_path / "x")
-    assert not {draft.stem for draft in again} & {str(p.with_suffix("")) for p in kept}
+    assert not {Path(draft.stem).name for draft in again} & {path.stem for path in kept}
     make_text("y", data, tmp_path / "y")
     assert contents(tmp_path / "x") == contents(tmp_path / "y")
 
