@@ -20,7 +20,6 @@ from pipelines.config.schema import Compute
 from pipelines.sweep import tune as sweep
 from pipelines.sweep.asha import make_scheduler
 from pipelines.sweep.outcome import BOUND, ERROR, FRACTION, TRAINING_BOUND
-from tests.support.commands import call
 from tests.support.mutants import rejects
 from tests.support.project_copy import Project
 from tests.support.sweeps import plan_of
@@ -178,19 +177,18 @@ def tracked(project):
 
 
 @pytest.mark.cluster
-def test_a_sweep_with_a_good_a_bad_and_a_failing_trial(two_nodes, tmp_path, monkeypatch, capfd):
+def test_a_sweep_with_a_good_a_bad_and_a_failing_trial(two_nodes, tmp_path, monkeypatch):
     monkeypatch.setenv("RAY_ADDRESS", two_nodes.address)
     project = Project(tmp_path / "project")
-    monkeypatch.chdir(project.folder)
     command = ("sweep=smoke", "~space.run", "~space.optim.lr", "concurrent=1", "best_seeds=1",
                "asha={grace_period: 0.2}", "compute.max_failures=0",
                "+space.optim.lr.grid_search=[0.003,1e-9,1e30]")  # fmt: skip
-    call("sweep", *command)
-    table, said = capfd.readouterr()
-    assert "2/3 lr_1em09: stopped early, at 20% of its budget" in said
+    done = project.stage("sweep", *command)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "2/3 lr_1em09: stopped early, at 20% of its budget" in done.stderr
     failed = "the gradient is not finite at step 2"
-    assert re.search(rf"3/3 lr_1e30: failed, at 5% of its budget: .*{failed}", said)
-    assert re.search(r"lr_0p003 +done +100% +\d\.\d{4}", table)
+    assert re.search(rf"3/3 lr_1e30: failed, at 5% of its budget: .*{failed}", done.stderr)
+    assert re.search(r"lr_0p003 +done +100% +\d\.\d{4}", done.stdout)
     parent, trials, steps = tracked(project)
     assert {name: run.info.status for name, run in trials.items()} == {
         "lr_0p003": "FINISHED", "lr_1em09": "KILLED", "lr_1e30": "FAILED"
@@ -203,8 +201,8 @@ def test_a_sweep_with_a_good_a_bad_and_a_failing_trial(two_nodes, tmp_path, monk
     assert parent.data.tags["best.trial"] == "lr_0p003"
     bound = trials["lr_0p003"].data.metrics["bound/bits_per_token"]
     assert parent.data.metrics["best/bound_bits_per_token/mean"] == pytest.approx(bound)
-    call("compose", "experiment=smoke_best")
-    assert "lr: 0.003" in Path("params.yaml").read_text()
+    project.ok("python", "-m", "pipelines.compose", "experiment=smoke_best")
+    assert "lr: 0.003" in (project.folder / "params.yaml").read_text()
 
 
 @contextmanager
@@ -225,7 +223,7 @@ def left_behind(driver):
 
 
 @pytest.mark.cluster
-def test_a_killed_sweep_goes_on_where_it_was(tmp_path, monkeypatch, capsys):
+def test_a_killed_sweep_goes_on_where_it_was(tmp_path, monkeypatch):
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     project = Project(tmp_path / "project")
     command = ("sweep=smoke", "~space.run", "~space.optim", "concurrent=2",
@@ -249,6 +247,5 @@ def test_a_killed_sweep_goes_on_where_it_was(tmp_path, monkeypatch, capsys):
     curve = (results / "tokens_520000/curve.csv").read_text().splitlines()[1:]
     assert steps["tokens_520000"] == [int(row.partition(",")[0]) for row in curve]
     assert not (project.folder / resume_folder("sweep_smoke", "tokens_520000")).exists()
-    monkeypatch.chdir(project.folder)
-    call("sweep", *command)
-    assert "2 trials, 2 ended before" in capsys.readouterr().out
+    again = project.stage("sweep", *command)
+    assert "2 trials, 2 ended before" in again.stdout
