@@ -50,8 +50,8 @@ class OptimizerName(StrEnum):
 class Optim:
     """Linear warm-up, and a schedule that ends at zero; gradients clipped by norm.
 
-    Muon's updates have the RMS of AdamW's, so that one learning rate suits both (Liu et al. 2025,
-    arXiv 2502.16982).
+    Muon's updates have the RMS of AdamW's in long trainings (Liu et al. 2025, arXiv 2502.16982); in
+    short ones AdamW's are larger, and Muon needs a higher learning rate.
     """
 
     name: OptimizerName = OptimizerName.adamw  # the optimizer

@@ -231,7 +231,10 @@ def test_a_killed_sweep_goes_on_where_it_was(tmp_path, monkeypatch):
     driver = project.start("python", "-m", "pipelines.sweep", *command)
     with left_behind(driver) as processes:
         lines = iter(driver.stdout.readline, "")
-        assert any(line.startswith("1/2 tokens_10400: bound") for line in lines)
+        said = []
+        while not said or not said[-1].startswith("1/2 tokens_10400: bound"):
+            said.append(next(lines, ""))
+            assert said[-1], "".join(said)  # else it has ended
         processes += psutil.Process(driver.pid).children(recursive=True)
         os.killpg(driver.pid, signal.SIGKILL)
         driver.wait()
