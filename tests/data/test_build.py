@@ -306,7 +306,6 @@ MIXTURES = st.lists(
 
 @rejects("np.lexsort((«place→-place», two, one))", "the last of equal documents is kept")
 @rejects("if «taken[group]→False»:", "documents that two parts have are kept twice, by partitions")
-@rejects("order = «np.argsort(places)→np.arange(len(places))»", "shared documents in no order")
 @rejects(
     "copy[1:] = equal« & (part[1:] == part[:-1])→»",
     "the first of all parts' is kept, whatever is due",
