@@ -113,8 +113,8 @@ def of_every_z(model, one):
     case="shared kv sequence table learned",
 )
 @rejects(
-    "bits = draw() < (q if k % 2 else «p→0.5»)",
-    "samples of one z per sequence drawn from the uniform prior, whatever the prior is",
+    "bits = draw() < (q if k % 2 else «p→1 - p»)",
+    "samples of one z per sequence drawn from the opposite of the prior",
     case="shared kv sequence table learned",
 )
 @rejects("elbo=mean_ce« + kl_bits.sum(1)→»", "ELBO without KL", case="paper")
