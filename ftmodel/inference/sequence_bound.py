@@ -145,8 +145,7 @@ def nll_bound(
 ) -> Tensor:
     """The bound by which a model is compared, (S,): ``prefix_bound`` of a baseline with a random
     prefix, ``sequence_bound`` if there is one z per sequence, else ``filtering_bound``, whose
-    arguments these are. Without a ``proposal`` it uses
-    the default of the design.
+    arguments these are. Without a ``proposal`` it uses the default of the design.
     """
     common = model, inputs, targets, samples, draw, segment_ids
     if model.prefix is not None:

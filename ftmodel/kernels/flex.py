@@ -78,9 +78,7 @@ def flex_works(device: torch.device, width: int) -> bool:
         with torch.inference_mode(False), torch.enable_grad():
             x = torch.zeros(1, 1, BLOCK, width, device=device, requires_grad=True)
             documents = torch.zeros(1, BLOCK, dtype=torch.long, device=device)
-            run = torch.compile(
-                trial, fullgraph=True
-            )  # raises even if dynamo is to suppress errors
+            run = torch.compile(trial, fullgraph=True)  # raises even if dynamo suppresses errors
             run(x, document_blocks(documents, True)).sum().backward()
     except Exception as error:  # of the compiler, of Triton, of the driver
         reason = next(iter(str(error).splitlines()), repr(error))

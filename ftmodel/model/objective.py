@@ -63,6 +63,7 @@ def training_loss(
 
     Raises:
         ValueError: shapes do not fit each other, or a Free Transformer has no noise or no κ.
+
     Free bits apply to the encoder. A learned prior is fitted to the whole KL, even below κ, where
     the hinge has no gradient. A recurrent prior reads the upper half's state, which depends on
     earlier codes. Through that state the KL gives the encoder a gradient even below κ, towards

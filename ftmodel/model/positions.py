@@ -119,11 +119,12 @@ class Positions:
         else:
             self.full, self.causal = self.dense(causal=False), self.dense(causal=True)
 
-    def dense(self, causal: bool) -> Tensor:
-        """The mask (B, 1, T, T) of documents."""
+    def dense(self, causal: bool, first: int = 0, end: int | None = None) -> Tensor:
+        """The mask (B, 1, queries, T) of documents, for the queries first … end − 1."""
         assert self.documents is not None
-        same = (self.documents[:, :, None] == self.documents[:, None, :]).unsqueeze(1)
-        return same.tril() if causal else same
+        queries = self.documents[:, first:end, None]
+        same = (queries == self.documents[:, None, :]).unsqueeze(1)
+        return same.tril(first) if causal else same
 
     def read_after(self, padding: Tensor, start: int) -> None:
         """A padding position still reads itself: a softmax over no key is NaN, times 0 as well."""
@@ -139,6 +140,7 @@ class Positions:
         """The t-th of these positions alone, which may read the first ``keys``."""
         causal = self.causal
         if isinstance(causal, BlockMask):
-            causal = self.dense(causal=True)
-        causal = None if causal is None else causal[..., t : t + 1, :keys]
-        return Positions(self.rope[t : t + 1], causal)
+            causal = self.dense(causal=True, first=t, end=t + 1)
+        elif causal is not None:
+            causal = causal[..., t : t + 1, :]
+        return Positions(self.rope[t : t + 1], None if causal is None else causal[..., :keys])

@@ -88,7 +88,7 @@ class PathStar:
         return torch.cat((opening, shuffled, start, goal, self.written(path)), dim=1)
 
     def written(self, path: Tensor) -> Tensor:
-        """A path (n, arm) as it stands in a sequence; of such a one, the path."""
+        """Paths (n, arm) in the order in which sequences have them, and back again."""
         return path.flip(1) if self.reverse else path
 
     def log_probability(self, sequences: Tensor) -> Tensor:

@@ -43,7 +43,7 @@ def parts(tensor):
     "causal attention reads over the boundaries of documents",
     file="model/layers.py",
 )
-@rejects("return same«.tril() if causal else same→»", "documents without causality")
+@rejects("return same«.tril(first) if causal else same→»", "documents without causality")
 @rejects(
     "«mask.repeat_interleave(2→torch.cat((mask, mask)», dim=-1)",
     "a mask of memory after x, where it is beside x",

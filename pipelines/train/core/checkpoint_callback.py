@@ -77,8 +77,7 @@ class Checkpoints(StepCallback):
         self.written = perf_counter()
         self.took = self.written - start
         if trainer.is_global_zero:
-            # later ones are there where a smaller
-            # budget was lost, and is trained for again
+            # later ones are there where a smaller budget was lost, and is trained for again
             for old in [path for path in numbered(folder) if path <= target][:-2]:
                 remove(old)
 
