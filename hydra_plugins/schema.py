@@ -14,12 +14,12 @@ parts of texts have several types, so each file names its own in its defaults li
 
 from hydra.core.config_store import ConfigStore
 
-from pipelines.config.data import KINDS, SOURCES
+from pipelines.config.data import KINDS, sources
 from pipelines.config.schema import Experiment
 
 store = ConfigStore.instance()
 store.store("schema", Experiment)
-for name, data in SOURCES.items():
+for name, data in sources().items():
     store.store(name, data(source=name), group="source")
 for name, part in KINDS.items():
     store.store(name, part, group="part")

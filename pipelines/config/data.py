@@ -11,7 +11,6 @@ from omegaconf import MISSING, DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from ftmodel.model.limits import limited
-from ftmodel.synthetic.registry import PROCESSES
 from pipelines.common.errors import UserError
 from pipelines.common.file_listing import BUILDERS, compile_exclude
 
@@ -129,7 +128,13 @@ class TextData:
 
 Data = ProcessData | TextData
 KINDS: dict[str, type[Part]] = {kind.source: kind for kind in get_args(Part)}
-SOURCES: dict[str, type[Data]] = {**dict.fromkeys(PROCESSES, ProcessData), "text": TextData}
+
+
+def sources() -> dict[str, type[Data]]:
+    """The kind of an entry by its ``source``."""
+    from ftmodel.synthetic.registry import PROCESSES  # imports torch: workers need no names
+
+    return {**dict.fromkeys(PROCESSES, ProcessData), "text": TextData}
 
 
 def check_pattern(name: str, pattern: str, compiled: Callable[[str], str]) -> None:
@@ -155,7 +160,7 @@ def structured(kind: type) -> Any:
 
 def merge_data(source: str, key: str, entry: Any) -> Data:
     """A data entry, typed by its ``source``; raises UserError naming file and dotted key."""
-    data: Data = of_its_kind(source, f"{key}.", entry, SOURCES)
+    data: Data = of_its_kind(source, f"{key}.", entry, sources())
     if isinstance(data, TextData):
         data.parts = {
             name: of_its_kind(source, f"{key}.parts.{name}.", part, KINDS)

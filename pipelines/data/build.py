@@ -169,12 +169,11 @@ def make_parts(name: str, data: TextData, work: Path, cores: int = 1) -> tuple[T
     size = data.max_bytes or (sizes[0] if len(sizes) == 1 else None)
     with progress(name, "reading", size, sum(segment.bytes for segment in known)) as bar:
         mixture = read_mixture(data, streams, cores, bar)
-    segments = [stream.segments() for stream in streams]
-    stems = [segment.stem for part in segments for segment in part]
+    stems = [segment.stem for part in mixture.segments for segment in part]
     folder = work / f"parts-{sha256(dumps(stems).encode()).hexdigest()[:8]}"
     folder.mkdir(exist_ok=True)
     tally = Tally(part_documents=dict.fromkeys(sources, 0), part_bytes=dict.fromkeys(sources, 0))
-    parts = part_files(segments, mixture, folder, tally)
+    parts = part_files(mixture, folder, tally)
     with progress(name, "writing", mixture.bytes) as bar:
         for _, size in run_tasks(write, parts, cores):
             bar.update(size)

@@ -75,6 +75,7 @@ class Mixture:
     fewest bytes for its weight, until that part ends or ``max_bytes`` is reached.
     """
 
+    segments: list[list[Segment]]  # of each part
     turns: NDArray[np.uint8]  # (documents read,): the part of each, by its number
     dropped: NDArray[np.bool_]  # (documents,): by place, the copies of earlier ones
     ran_out: str | None  # the part that was due and had no more
@@ -111,7 +112,7 @@ def mix(
         sizes[due] += size
         total += size
         due_at[due] = sizes[due] / weights[due]
-    return Mixture(np.frombuffer(turns, np.uint8), dropped, ran_out, total)
+    return Mixture(segments, np.frombuffer(turns, np.uint8), dropped, ran_out, total)
 
 
 def counting(

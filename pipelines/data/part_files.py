@@ -41,18 +41,16 @@ def write(task: PartFile) -> Iterator[int]:
     yield task.bytes
 
 
-def part_files(
-    segments: list[list[Segment]], mixture: Mixture, folder: Path, tally: Tally
-) -> Iterator[PartFile]:
+def part_files(mixture: Mixture, folder: Path, tally: Tally) -> Iterator[PartFile]:
     """What to write to ``folder``, in any order; all is counted in ``tally`` at the end."""
-    every = [segment for part in segments for segment in part]
+    every = [segment for part in mixture.segments for segment in part]
     starts = np.cumsum([0, *(segment.documents for segment in every)])
-    place_of = starts[np.cumsum([0, *map(len, segments)])][:-1]  # each part's next document
+    place_of = starts[np.cumsum([0, *map(len, mixture.segments)])][:-1]  # each part's next document
     waiting = [Waiting(folder, split, every) for split in SPLITS]
     for begin in range(0, len(mixture.turns), BLOCK):
         part = mixture.turns[begin : begin + BLOCK]
         places = np.empty(len(part), np.int64)
-        for number in range(len(segments)):
+        for number in range(len(mixture.segments)):
             mine = np.flatnonzero(part == number)
             places[mine] = place_of[number] + np.arange(len(mine))
             place_of[number] += len(mine)

@@ -3,6 +3,8 @@
 import json
 import os
 import shutil
+import subprocess
+import sys
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
@@ -338,6 +340,14 @@ def test_any_mixture_is_what_one_loop_over_its_documents_makes(
 
 def threads(function, count, cores):
     return ThreadPoolExecutor(count), count, lambda task: [*function(task)]
+
+
+@rejects("import re«→, torch»\nfrom", "each worker imports torch", file="config/data.py")
+def test_a_worker_process_starts_without_torch():
+    tasks = "data.segments", "data.duplicates", "data.part_files", "tokenize.encode"
+    line = "import sys, " + ", ".join(f"pipelines.{module}" for module in tasks)
+    done = subprocess.run([sys.executable, "-c", f"{line}; sys.exit('torch' in sys.modules)"])
+    assert done.returncode == 0
 
 
 def test_several_processes_make_the_same_corpus(tmp_path, monkeypatch):

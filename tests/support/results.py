@@ -16,7 +16,7 @@ from omegaconf import OmegaConf
 
 from pipelines.artifacts.run_results import read_runs
 from pipelines.compare.arms import Arm, group_by_seed
-from pipelines.config.data import KINDS, SOURCES
+from pipelines.config.data import KINDS, sources
 from pipelines.config.derived import trainings
 from pipelines.config.load import load_experiment
 from pipelines.config.schema import EvaluationConfig, Experiment
@@ -55,7 +55,7 @@ def complete(plain: dict[str, Any]) -> dict[str, Any]:
     """An experiment with every setting written down, as Hydra composes it."""
     node: Any = OmegaConf.merge(OmegaConf.structured(Experiment), plain)
     for name, entry in plain["data"].items():
-        node.data[name] = OmegaConf.merge(SOURCES[entry["source"]], entry)
+        node.data[name] = OmegaConf.merge(sources()[entry["source"]], entry)
         for part_name, part in entry.get("parts", {}).items():
             node.data[name].parts[part_name] = OmegaConf.merge(KINDS[part["source"]], part)
     node.trainings = OmegaConf.create(trainings(node.runs, node.name))
