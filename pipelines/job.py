@@ -2,9 +2,9 @@
 
     ray job submit --working-dir . -- python -m pipelines.job /srv/lab -- dvc repro
 
-First brings this working tree there. Ray uploads a copy for each job, without data, checkpoints and
-DVC's cache, and deletes it after the job. In the shared folder these stay, so the next job makes
-only what has changed.
+First copies this working tree there. Ray's own copy of it has no data, checkpoints or DVC cache,
+and is deleted after the job. The shared folder keeps them, so the next job makes only what has
+changed.
 """
 
 import filecmp

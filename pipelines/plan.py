@@ -2,10 +2,10 @@
 
     python -m pipelines.plan experiment=paper_1_5b compute.workers=64 --mfu 0.35 --price 2.5
 
-Prints parameters, FLOPs, memory on each GPU, speed and days of a run of every arm, and the cost of
-all runs together (ftmodel/costs/). Arguments without dashes are overrides, as pipelines.compose
-takes them. Nothing is measured: you provide utilisation and price. With --weak-scaling RUN it
-prints that run's speed on 1 to 256 GPUs, each with the batch that it has in the experiment
+For a run of each arm, prints parameters, FLOPs, memory on each GPU, speed and days; then the cost
+of all runs together (ftmodel/costs/). Arguments without dashes are overrides, as for
+pipelines.compose. Nothing is measured: you provide utilisation and price. With --weak-scaling RUN
+it prints that run's speed on 1 to 256 GPUs; a GPU's batch is the experiment's
 (ftmodel/costs/scaling.py).
 """
 

@@ -2,9 +2,8 @@
 
     python -m pipelines.pretrained smollm2_135m
 
-A run can then start from it. Writes models/<name>/: model.gguf, tokenizer.json and origin.json. To
-start a run from it, set `init_from: {hf: models/smollm2_135m/model.gguf}` and make that
-tokenizer.json the data's `tokenizer`.
+Writes models/<name>/: model.gguf, tokenizer.json and origin.json. To start a run from it, set
+`init_from: {hf: models/smollm2_135m/model.gguf}` and make tokenizer.json the data's `tokenizer`.
 """
 
 import json

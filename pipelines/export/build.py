@@ -9,10 +9,10 @@
 A baseline is exported as a Llama, a Free Transformer with its code. hf makes a folder for
 AutoModelForCausalLM, vLLM and lm_eval's own backend: config.json, model.safetensors,
 generation_config.json, tokenizer and model card. The folder of a Free Transformer also has the
-model's code and needs `trust_remote_code`. By default it is exports/<experiment>/<run>, with a dash
-and the tokens of a smaller budget. gguf makes a file of float32 weights for llama.cpp, with the
-same name and .gguf. --mlflow also copies the result into MLflow's entry of the checkpoint among
-*Models*; in a store of this machine the entry names it.
+model's code and needs `trust_remote_code`. By default the folder is exports/<experiment>/<run>; for
+a smaller budget, a dash and its tokens follow. gguf makes a file of float32 weights for llama.cpp,
+with the same name and .gguf. --mlflow also copies the result into the checkpoint's entry under
+*Models* in MLflow; if the store is on this machine, the entry only names the result.
 """
 
 from collections.abc import Callable, Mapping
@@ -52,7 +52,7 @@ READER = {"hf": "`AutoModelForCausalLM.from_pretrained`", "gguf": "llama.cpp"}
 @click.option(
     "--out", type=click.Path(), metavar="PATH", help="Where to write; must not exist yet."
 )
-@click.option("--mlflow", is_flag=True, help="Also copy it into MLflow's entry of the checkpoint.")
+@click.option("--mlflow", is_flag=True, help="Also copy it into the checkpoint's entry in MLflow.")
 def main(
     run: str, to: str, tokens: int | None = None, out: str | None = None, mlflow: bool = False
 ) -> None:
