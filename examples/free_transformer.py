@@ -366,7 +366,7 @@ def painted(text: str, pinned: bool) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--kappa", type=float, default=1.0, help="free bits per token")
-    parser.add_argument("--steps", type=int, default=1500, help="of 64 sequences each")
+    parser.add_argument("--steps", type=int, default=1500, help="training steps of 64 sequences")
     parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args()
     if not (0 <= given.kappa < inf and given.steps > 0 and 0 <= given.seed < 1 << 63):
