@@ -117,6 +117,17 @@ def of_every_z(model, one):
     "samples of one z per sequence drawn from the opposite of the prior",
     case="shared kv sequence table learned",
 )
+@rejects(
+    ")«→ / 2», at, cache), codes)",
+    "a forward pass over given codes with an embedding of its own",
+    case="paper",
+)
+@rejects(
+    "(bits))«→ / 2»,",
+    "bounds with an embedding of their own",
+    file="inference/bounds.py",
+    case="paper",
+)
 @rejects("elbo=mean_ce« + kl_bits.sum(1)→»", "ELBO without KL", case="paper")
 @rejects("ids) «→* 0 »- ce[-1]", "IWAE without its weights", case="paper")
 @rejects(
@@ -370,6 +381,16 @@ def test_z_of_a_recurrent_prior_goes_on_after_a_cache(make_model, make_tokens, r
     "cache) if noise is None else from_prior(model, prompt, noise, at, cache)",
     "z of the prompt from the prior",
     case="paper-padded",
+)
+@rejects(
+    "self.x_answer«→ * 1.1», noise[self.",
+    "scores of answers with an embedding of their own",
+    case="paper-padded",
+)
+@rejects(
+    "«→(»self.«model.inject(n→x.x», self.x.x«, r→ + r if block is self.upper_blocks[0] else None»)",
+    "cached generation with an injection of its own",
+    case="shared residual every linear recurrent 3-padded",
 )
 @PADDED
 @torch.no_grad()

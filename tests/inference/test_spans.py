@@ -47,6 +47,25 @@ def test_an_encoder_that_is_surer_than_it_should_be_does_little_harm(make_model,
 
 
 @rejects(
+    "bits = draw() < (q if k % 2 else «p→0.5»)",
+    "samples of one z per sequence drawn from the uniform prior, whatever the prior is",
+)
+@torch.no_grad()
+def test_samples_are_of_the_models_own_prior(make_model, make_tokens, rng):
+    """Of one that is far from uniform: what was drawn otherwise would not average to p(x)."""
+    model = make_model(latent_bits=6, n_layers=2, latent=SEQUENCE | {"prior": "learned"})
+    model.latent.prior.readout.weight.mul_(10)
+    tokens = make_tokens(1, 7).expand(ROWS, -1)
+    inputs, targets = tokens[:, :-1], tokens[:, 1:]
+    nll = enumerated_nll(model, inputs[:1], targets[:1]).item()
+    for k in (1, 8):
+        bound = sequence_bound(
+            model, inputs, targets, k, lambda: torch.rand(ROWS, 6, 6, generator=rng)
+        )
+        assert_near((nll - bound).exp(), 1.0)
+
+
+@rejects(
     "prior_probability(prior, x).expand_as(o)[rows, last]",
     "torch.full_like(own, 0.5, dtype=torch.float64)",
     "a prompt's last z weighed by the uniform prior, whatever the prior is",
