@@ -44,7 +44,7 @@ class Finding:
     what: str
     value: str
     state: str = OK
-    cost: str = ""  # of what is missing
+    cost: str = ""  # if it is missing
 
 
 def python() -> Finding:
@@ -136,9 +136,8 @@ def cores() -> Finding:
     from pipelines.common.threads import idle_threads
 
     threads, reason = idle_threads()
-    busy = threads < whole_cores()
-    cost = f"training takes {threads} now, so it is slower" if busy else ""
-    return Finding("cores", reason, COSTS if busy else OK, cost)
+    cost = f"training takes {threads} now, so it is slower"
+    return Finding("cores", reason, COSTS if threads < whole_cores() else OK, cost)
 
 
 def memory() -> Finding:
@@ -146,13 +145,8 @@ def memory() -> Finding:
     from pipelines.parallel.slots import PROCESS
 
     here = allowed_memory()
-    short = here < PROCESS
-    cost = (
-        f"a stage takes {PROCESS / GB:g} GB beside its model; with less it may be killed"
-        if short
-        else ""
-    )
-    return Finding("memory", f"{here / GB:.1f} GB", COSTS if short else OK, cost)
+    cost = f"a stage takes {PROCESS / GB:g} GB beside its model; with less it may be killed"
+    return Finding("memory", f"{here / GB:.1f} GB", COSTS if here < PROCESS else OK, cost)
 
 
 def gpu() -> Finding:
@@ -268,7 +262,7 @@ def main() -> None:
     rows = list(all_findings())
     for line, row in zip(aligned([[r.state, r.what, r.value] for r in rows]), rows, strict=True):
         print(line)
-        if row.cost:
+        if row.state != OK:
             print(f"      {row.cost}")
     if stops := [row.what for row in rows if row.state == STOPS]:
         print(f"`make repro` cannot work here yet: {', '.join(stops)}", file=sys.stderr)

