@@ -36,7 +36,7 @@ from pipelines.report.html import html
 from pipelines.report.sections.all_sections import all_sections
 from pipelines.report.sections.figure4 import figure4_csv
 from pipelines.report.verdicts import findings, how_far
-from pipelines.tracking.pages import run_pages
+from pipelines.tracking.store import run_pages
 
 TEMPLATES = Environment(
     loader=FileSystemLoader(Path(__file__).with_name("templates")),

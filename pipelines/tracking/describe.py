@@ -61,7 +61,7 @@ def run_tags(manifest: Manifest, command: str = "") -> dict[str, str]:
     """``command``: the one that made the run, if it is not that of DVC."""
     command = command or f"dvc repro train@{manifest.run_name}"
     tags = {
-        "arm": arm_kind(manifest.run["kappa_bits"]),
+        "arm": "baseline" if manifest.run["kappa_bits"] is None else "free transformer",
         MLFLOW_GIT_COMMIT: manifest.git_revision,
         **source_tags(run_note(manifest, command)),
     }
@@ -77,10 +77,6 @@ def source_tags(note: str) -> dict[str, str]:
         MLFLOW_SOURCE_TYPE: "LOCAL",
         MLFLOW_USER: getpass.getuser(),
     }
-
-
-def arm_kind(kappa_bits: float | None) -> str:
-    return "baseline" if kappa_bits is None else "free transformer"
 
 
 def source_name() -> str:

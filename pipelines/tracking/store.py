@@ -3,7 +3,7 @@
 import logging
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,7 @@ from pipelines.common.errors import UserError
 logging.getLogger("mlflow.store.db.utils").setLevel(logging.CRITICAL)
 SQLITE = "sqlite:///"
 DEFAULT_STORE = Path("mlflow.db")
+LOCAL = "http://127.0.0.1:5000"  # of `make ui`
 KEY_TAG = "record"  # tag with a run's key: finds a run whose creation was not acknowledged
 NOTE_TAG = "note"  # tag of an experiment: the description that we gave it
 AWAY = (MlflowException, RequestException, OSError)
@@ -109,3 +110,20 @@ class Store:
         """The run with this key, by default one that nobody has deleted."""
         found = self.client.search_runs([experiment_id], f"tags.{KEY_TAG} = '{key}'", stage)
         return found[0] if found else None
+
+
+def run_pages(experiment: str) -> dict[str, str]:
+    """Where MLflow shows the runs of an experiment, on its own server or else that of `make ui`:
+    addresses by the run's key; empty if there is no store or it does not answer.
+    """
+    uri = store_uri()
+    if uri.endswith(str(DEFAULT_STORE.resolve())) and not DEFAULT_STORE.exists():
+        return {}  # which would be made
+    base = uri.rstrip("/") if uri.startswith("http") else LOCAL
+    with suppress(UserError, *AWAY):
+        client = Store().client
+        if found := client.get_experiment_by_name(experiment):
+            place = f"{base}/#/experiments/{found.experiment_id}/runs"
+            runs = client.search_runs([found.experiment_id])
+            return {run.data.tags.get(KEY_TAG, ""): f"{place}/{run.info.run_id}" for run in runs}
+    return {}

@@ -16,8 +16,7 @@ from pipelines.tracking import live, system_metrics
 from pipelines.tracking.describe import experiment_note, run_note, run_params, run_tags
 from pipelines.tracking.journal import Journal, read_journal
 from pipelines.tracking.live import Tracking
-from pipelines.tracking.pages import run_pages
-from pipelines.tracking.store import Store, store_uri
+from pipelines.tracking.store import Store, run_pages, store_uri
 from pipelines.tracking.sync import Sync
 from pipelines.tracking.system_metrics import SAMPLE_SECONDS, SystemMetrics
 from pipelines.tracking.tracked import Tracked
