@@ -122,17 +122,11 @@ def note_suite(suite: Any) -> None:
     pairs |= {f"{named[name]} generates answers" for name in drawn}
     before = read_suite_input(path)
     if not pairs <= {*before["known"]}:
-        from pipelines.suite.task_index import (  # imports much
-            check_generates,
-            check_key,
-            check_names,
-        )
+        from pipelines.suite.task_index import check_file, check_names  # imports much
 
         check_names(named)
         for name in tasks:
-            check_key(name, named[name], keys[name])
-        for name in drawn:
-            check_generates(name, named[name])
+            check_file(name, named[name], keys[name], several=name in drawn)
     inputs = {"known": sorted(pairs), "fetched": fetched({*named.values()})}
     if inputs != before:
         INPUTS.mkdir(parents=True, exist_ok=True)

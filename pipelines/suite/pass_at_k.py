@@ -17,7 +17,8 @@ from ftmodel.analysis.statistics import mean_and_error
 from pipelines.artifacts.suite_results import SampledScore, Sampling, TaskScore, Varied
 from pipelines.common.errors import UserError
 from pipelines.config.suite import PassAtK, Suite, SuiteTask
-from pipelines.suite.task_figures import LoggedSample, Scorer
+from pipelines.suite.lm import FreeTransformerLM
+from pipelines.suite.task_figures import LoggedSample
 from pipelines.suite.tasks import StoredTask, as_logged, prepare, run
 
 
@@ -74,7 +75,7 @@ def samplings(settings: PassAtK, latent: bool) -> list[Sampling]:
 
 
 def run_sampled(
-    lm: Scorer, name: str, spec: SuiteTask, suite: Suite, sampling: Sampling
+    lm: FreeTransformerLM, name: str, spec: SuiteTask, suite: Suite, sampling: Sampling
 ) -> SampledOutcome:
     """Draw several answers to each prompt of ``spec``, the entry ``name`` of suite.tasks. Raises
     what `run_task` does; UserError if there are no answers that are right or wrong.

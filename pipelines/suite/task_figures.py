@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from itertools import chain
 from math import hypot, isclose, isnan, log
 from statistics import fmean
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
@@ -14,22 +14,14 @@ from ftmodel.analysis.statistics import mean_and_error
 from pipelines.artifacts.suite_results import TaskResult
 from pipelines.config.suite import SuiteTask
 from pipelines.suite import benchmark_data
+from pipelines.suite.lm import FreeTransformerLM
 
 SURE = 2.0  # Monte-Carlo standard errors
 LoggedSample = dict[str, Any]  # of a task, as the harness logs it
 
 
-class Scorer(Protocol):
-    """What a task needs of a model besides being the harness's LM."""
-
-    truncated: int  # requests cut from the left since start_task
-    mc_error: dict[tuple[str, str], float]  # (context, continuation) → nats
-
-    def start_task(self) -> None: ...
-
-
 def task_result(
-    lm: Scorer,
+    lm: FreeTransformerLM,
     spec: SuiteTask,
     top: str,
     loaded: Mapping[str, Any],
@@ -71,7 +63,7 @@ def standard_error(metric: str, counted: Any, samples: list[LoggedSample]) -> fl
     return float(counted) if isinstance(counted, int | float) and not isnan(counted) else None
 
 
-def with_error(lm: Scorer, sample: Mapping[str, Any]) -> dict[str, list[float]]:
+def with_error(lm: FreeTransformerLM, sample: Mapping[str, Any]) -> dict[str, list[float]]:
     """Monte-Carlo errors of a sample's log-likelihoods, nats; nothing where any is not known."""
     pairs = [
         arguments if len(arguments) == 2 else ("", *arguments) for arguments in sample["arguments"]

@@ -84,27 +84,22 @@ def check_names(tasks: Mapping[str, str]) -> None:
             ) from None
 
 
-def check_key(name: str, task: str, key: str) -> None:
-    """Raise UserError if ``task``'s file has no figure ``key``; a group's is checked later."""
-    entry = entries_of(task)[task]
-    if entry.kind is not Kind.TASK:
-        return
-    config = load_yaml(entry.yaml_path, resolve_func=False, recursive=True)
-    metrics = [str(each["metric"]) for each in config.get("metric_list", [])]
-    if metrics and not any("." in metric for metric in metrics):  # a function has another name
-        refuse_key(name, key, metrics, config.get("filter_list"))
-
-
-def check_generates(name: str, task: str) -> None:
-    """Raise UserError if several answers cannot be drawn to ``task``'s prompts, by its file."""
+def check_file(name: str, task: str, key: str, several: bool = False) -> None:
+    """Raise UserError if ``task``'s file has no figure ``key``, or if ``several`` answers are to be
+    drawn to its prompts and cannot be. The figures of a group are checked later.
+    """
     entry = entries_of(task)[task]
     what = "is several tasks" if entry.kind in (Kind.GROUP, Kind.TAG) else ""
+    config = {}
     if entry.kind is Kind.TASK:
         config = load_yaml(entry.yaml_path, resolve_func=False, recursive=True)
         if (kind := config.get("output_type", "generate_until")) != "generate_until":
             what = f"generates no answers: {kind}"
-    if what:
+    if several and what:
         raise UserError(f"suite.pass_at_k.tasks: {name} {what}")
+    metrics = [str(each["metric"]) for each in config.get("metric_list", [])]
+    if metrics and not any("." in metric for metric in metrics):  # a function has another name
+        refuse_key(name, key, metrics, config.get("filter_list"))
 
 
 def refuse_key(entry: str, key: str, metrics: list[str], filters: list[Any] | None) -> None:

@@ -28,9 +28,9 @@ from pipelines.common.errors import UserError
 from pipelines.common.file_listing import words_of
 from pipelines.config.suite import Suite, SuiteTask
 from pipelines.suite import benchmark_data, task_index
+from pipelines.suite.lm import FreeTransformerLM
 from pipelines.suite.task_figures import (
     LoggedSample,
-    Scorer,
     document_scores,
     task_result,
     with_error,
@@ -224,7 +224,9 @@ def prepare(
     return loaded
 
 
-def run(lm: Scorer, loaded: dict[str, Any], suite: Suite, bootstrap: int) -> tuple[Any, float]:
+def run(
+    lm: FreeTransformerLM, loaded: dict[str, Any], suite: Suite, bootstrap: int
+) -> tuple[Any, float]:
     """The harness's results of loaded tasks, and seconds; raises UserError for a bad document."""
     random.seed(suite.seed)
     np.random.seed(suite.seed)
@@ -243,7 +245,7 @@ def run(lm: Scorer, loaded: dict[str, Any], suite: Suite, bootstrap: int) -> tup
     return results, perf_counter() - begin
 
 
-def run_task(lm: Scorer, name: str, spec: SuiteTask, suite: Suite) -> Outcome:
+def run_task(lm: FreeTransformerLM, name: str, spec: SuiteTask, suite: Suite) -> Outcome:
     """Run ``spec``, the entry ``name`` of suite.tasks; raises Skipped, UserError or its own."""
     loaded = prepare(name, spec, suite)
     results, seconds = run(lm, loaded, suite, BOOTSTRAP)

@@ -13,7 +13,7 @@ from pipelines.config.suite import PassAtK
 from pipelines.config.values import check_values
 from pipelines.suite import benchmark_data
 from pipelines.suite.pass_at_k import StoredTask, program_text, run_sampled, samplings
-from pipelines.suite.task_index import check_generates
+from pipelines.suite.task_index import check_file
 from pipelines.suite.tasks import run_task
 from tests.support.benchmark_models import Scripted, documents, entry, settings
 from tests.support.mutants import rejects
@@ -193,11 +193,13 @@ def test_what_cannot_be_answered_several_times_is_refused_before_anything_is_sco
             run_sampled(model, "x", entry(task, key), suite(), TOKENS)
         assert not model.pairs
         with pytest.raises(UserError, match=words):
-            check_generates("x", task)
-    for task in ("ft_functions", "ft_mbpp", "ft_human_eval_plus", "gsm8k", "nq_open"):
-        check_generates("x", task)
+            check_file("x", task, key, several=True)
+    for task in ("ft_functions", "ft_mbpp", "ft_human_eval_plus"):
+        check_file("x", task, "pass@1,sandbox", several=True)
+    for task, chosen in (("gsm8k", "strict-match"), ("nq_open", "remove_whitespace")):
+        check_file("x", task, f"exact_match,{chosen}", several=True)
     with pytest.raises(UserError, match="x is several tasks"):
-        check_generates("x", "ft_mmlu")
+        check_file("x", "ft_mmlu", "acc_norm,none", several=True)
 
 
 def test_a_score_between_right_and_wrong_is_refused(monkeypatch):

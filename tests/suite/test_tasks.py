@@ -11,7 +11,7 @@ from datasets import Dataset, DatasetDict
 
 from pipelines.common.errors import UserError
 from pipelines.suite import benchmark_data, task_index, tasks
-from pipelines.suite.task_index import check_key, check_names
+from pipelines.suite.task_index import check_file, check_names
 from pipelines.suite.tasks import Skipped, run_task
 from tests.support.benchmark_models import (
     Scripted,
@@ -327,7 +327,7 @@ def test_names_of_the_suites_need_no_index_of_the_harness(monkeypatch):
     for suite in (MINI, PAPER):
         check_names({key: spec.task for key, spec in suite.items()})
         for key, spec in suite.items():
-            check_key(key, spec.task, spec.key)
+            check_file(key, spec.task, spec.key)
 
 
 def test_the_suite_is_the_papers_sixteen_in_its_order():
