@@ -23,7 +23,6 @@ from tests.support.remote_code import (
     load,
     modules_in,
     numbers,
-    sequence_probabilities,
 )
 
 NEW = 6
@@ -172,32 +171,6 @@ def test_other_designs_give_the_same_greedy_tokens(make_ours, prompts, tmp_path,
     "return torch.rand(«size, device=device→1, *size[1:], device=device).expand(size»)",
     "all sequences of an exported model with one z",
 )
-def test_samples_are_of_the_model(make_ours, tmp_path):
-    """40 000 samples of three tokens after two prompts, one of them padded, against the sum over
-    all z: z of the prompt from its encoder, new z from the prior, independent of other sequences.
-    """
-    shape = dict(vocab_size=3, latent_bits=2, n_layers=2, d_model=8, n_heads=2, n_kv_heads=1)
-    ours = make_ours(**shape, ffn_width=8)
-    theirs = load(export(ours, tmp_path / "free"))
-    prompts, mask = torch.tensor([[2, 1], [1, 0]]), torch.tensor([[1, 1], [0, 1]])
-    torch.manual_seed(0)
-    tokens = theirs.generate(
-        prompts, attention_mask=mask, max_new_tokens=3, num_return_sequences=20_000
-    )
-    statistic, degrees = 0.0, 0
-    for rows, prompt in zip(tokens.view(2, -1, 5), (prompts[0], prompts[1, 1:]), strict=True):
-        y, p = sequence_probabilities(ours, prompt, 3)
-        assert p.sum().item() == pytest.approx(1)
-        assert (y == torch.cartesian_prod(*[torch.arange(3)] * 3)).all()
-        codes = (rows[:, 2:] * torch.tensor([9, 3, 1])).sum(1)
-        counts, expected = torch.bincount(codes, minlength=27).double(), len(rows) * p
-        assert expected.min() > 5
-        statistic += ((counts - expected) ** 2 / expected).sum().item()
-        degrees += len(p) - 1
-    print(f"χ² of {statistic:.0f} on {degrees} degrees of freedom")
-    assert chi2.sf(statistic, degrees) > 1e-3
-
-
 @rejects(
     "«repeat_interleave(rows // len(given), dim=0→repeat(rows // len(given), 1, 1»)",
     "noise of a prompt given to sequences of another",
