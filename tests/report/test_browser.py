@@ -50,22 +50,6 @@ def test_pages_are_whole_and_readable(opened, request, report, name):
         check(reader)
 
 
-@pytest.mark.slow
-def test_the_report_of_smoke_is_whole_and_readable(opened, finished):
-    folder = finished.folder / "report/smoke"
-    check(opened(folder / "index.html"))
-    reader = opened(folder / "explorer.html")
-    check(reader)
-    page = reader.page
-    assert page.locator("pre.pinned i.blank, pre.pinned i.other").count()
-    for arm in page.locator("select[name=arm] option").all_inner_texts():
-        choose(page, arm=arm)
-        assert page.locator("pre.fresh").count() == 1
-    choose(page, data="stdlib")
-    assert page.locator("pre.pinned").count() == page.locator("pre.fresh").count() == 4
-    check(reader)
-
-
 def test_a_table_sorts_up_down_and_back_and_rows_below_an_arm_stay_there(opened, small):
     """What an arm has not stands last, and the paper's row belongs to the arm with its κ."""
     page = opened(small / "index.html").page

@@ -30,12 +30,16 @@ def by_name(table: Table) -> dict[str, dict[str, str]]:
 
 
 def golden(name: str, report: Path) -> None:
-    """Check the headings and tables of report.md against tests/report/golden/, where they were read
-    and found right; where a change is meant, copy the file that is named over the old one.
+    """Check summary.txt, headings and tables of report.md and CSV files (with 7 digits) against
+    tests/report/golden/, where they were read and found right; where a change is meant, copy the
+    file that is named over the old one.
     """
     lines = (report / "report.md").read_text().splitlines()
+    parts = [(report / "summary.txt").read_text(), *(x for x in lines if x.startswith(("#", "|")))]
+    parts += [f"{path.name}\n{path.read_text()}" for path in sorted(report.glob("*.csv"))]
     found = report.parent / f"{name}.md"
-    found.write_text("\n".join(line for line in lines if line.startswith(("#", "|"))) + "\n")
+    digits = re.compile(r"\d+\.\d{7,}(?:e-\d+)?")
+    found.write_text(digits.sub(lambda long: f"{float(long[0]):.7g}", "\n".join(parts)))
     assert found.read_text() == (GOLDEN / found.name).read_text(), f"see {found}"
 
 
