@@ -44,10 +44,6 @@ def test_neither_strategy_nor_micro_batches_change_curve_or_weights(forked, name
     check_weights(weights, expected[0])
 
 
-def test_two_workers_have_the_curve_of_one_process(one, two):
-    check_close(two[1], one[1])
-
-
 @pytest.mark.parametrize("over", [FreeBits.batch, FreeBits.position])
 def test_a_hinge_of_the_whole_batch_is_that_of_one_process(forked, over):
     params = yaml.safe_load(Path("params.yaml").read_text())

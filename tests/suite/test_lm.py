@@ -19,9 +19,7 @@ from ftmodel.inference.passes import with_codes
 from ftmodel.inference.sampling import sample_token
 from ftmodel.kernels.weights import bf16_products
 from pipelines.common.errors import UserError
-from pipelines.common.rng_streams import Purpose
 from pipelines.config.suite import Scoring, Weights
-from pipelines.suite.batching import latent_noise
 from tests.support.benchmark_models import (
     CONTEXT,
     END,
@@ -36,7 +34,6 @@ from tests.support.benchmark_models import (
 from tests.support.corpora import write_shards
 from tests.support.hugging_face import to_hugging_face
 from tests.support.mutants import rejects
-from tests.support.passes import given_codes
 
 
 def some_pairs(n, seed=0):
@@ -207,24 +204,6 @@ def test_the_error_of_sampling_z_shrinks_with_samples_and_is_the_spread_over_see
     assert many.mc_error == {} and many.truncated == 0
 
 
-def test_the_encoder_never_reads_the_answer(make_lm):
-    """Σ_t P(a t | prompt) = P(a | prompt), which z that had read a would break: here z moves every
-    prediction strongly.
-    """
-    lm = make_lm()
-    with torch.no_grad():
-        lm.model.latent.post_sampler.mul_(20)
-        lm.model.latent.readout.weight.mul_(20)
-    vocabulary = range(lm.model.embedding.num_embeddings)
-    prompt = lm.tok_encode("Which of these is the larger")
-    for first in (40, 300):
-        ((whole, _),) = lm._loglikelihood_tokens([(None, prompt, [first])], disable_tqdm=True)
-        asked = [(None, prompt, [first, t]) for t in vocabulary]
-        parts = lm._loglikelihood_tokens(asked, disable_tqdm=True)
-        total = torch.tensor([log_p for log_p, _ in parts], dtype=torch.float64).logsumexp(0)
-        assert total.item() == pytest.approx(whole, rel=1e-5, abs=1e-4)
-
-
 @rejects("«digest(tuple(chunk.tokens.tolist()))→0»,", "the same noise for all windows of all texts")
 def test_each_window_of_a_text_has_noise_of_its_own(make_lm, monkeypatch):
     def record(model, inputs, targets, samples, draw, ids):
@@ -343,35 +322,6 @@ def test_weights_that_the_processor_does_not_multiply_are_refused(make_lm, monke
     monkeypatch.setattr("ftmodel.kernels.weights.bf16_products", lambda: False)
     with pytest.raises(UserError, match=r"^suite\.weights: bf16: it needs .* AVX512-BF16 or AMX$"):
         make_lm(weights=Weights.bf16)
-
-
-@LATENT
-def test_greedy_continuations_are_those_of_full_forward_passes(make_lm, latent_bits):
-    """Each prompt alone, without cache or padding; z of the prompt from the encoder that reads the
-    prompt, later z from the prior.
-    """
-    lm = make_lm(latent_bits=latent_bits, seed=5)
-    rng = random.Random(4)
-    prompts = [some_text(rng, n) for n in (1, 2, 3, 3, 5, 8, 40)]
-    found = continuations(lm, prompts, max_gen_toks=12)
-    assert lm.truncated == 1
-    for prompt, text in zip(prompts, found, strict=True):
-        ids = lm.tok_encode(prompt)[-(CONTEXT - 12) :]
-        tokens, codes = torch.tensor([ids]), None
-        if latent_bits:
-            noise = latent_noise([tuple(ids)], 12, 1, latent_bits, 5, Purpose.GENERATION)[0]
-            first = lm.model(tokens, noise=noise[:, : len(ids)]).codes
-            bits = (noise[:, len(ids) :] < 0.5) * 2 ** torch.arange(latent_bits)
-            codes = torch.cat((first, bits.sum(-1)), dim=1)
-        made = []
-        for _ in range(12):
-            z = None if codes is None else codes[:, : tokens.shape[1]]
-            token = lm.model.logits(given_codes(lm.model, tokens, z).hidden[:, -1]).argmax(-1)
-            if token == lm.eot_token_id:
-                break
-            made.append(token.item())
-            tokens = torch.cat((tokens, token[None]), dim=1)
-        assert text == lm.tokens.decode(made).decode(errors="replace")
 
 
 @pytest.mark.parametrize("kind", [{"latent_bits": 0}, {"latent_bits": 3}, {"prefix": 2}], ids=str)

@@ -75,13 +75,13 @@ def test_a_killed_stage_goes_on_and_files_and_mlflow_hold_what_was_measured(
     workspace, calls, capsys
 ):
     train_run(RUN)
-    calls.killed_at = "words"
+    experiment = answering_several_times(*SCORED, "functions")
+    calls.killed_at = "tokens_0.5"
     with pytest.raises(KeyboardInterrupt):
-        score_run(RunSpec(load_experiment(), RUN))
-    assert calls == ["snippets", "snippets_char"]
+        score_run(RunSpec(experiment, RUN))
     calls.killed_at = None
-    score_run(RunSpec(load_experiment(), RUN))
-    assert [name for name in calls if name.startswith("snippets")] == ["snippets", "snippets_char"]
+    score_run(RunSpec(experiment, RUN))
+    assert calls == [*SCORED[:4], *WAYS, "passages", "functions"]
     assert not list(workspace.glob("resume/smoke/*.suite"))
 
     found, scores, metrics = (read(f"suite{part}.json") for part in ("", "_scores", "_metrics"))
@@ -91,7 +91,9 @@ def test_a_killed_stage_goes_on_and_files_and_mlflow_hold_what_was_measured(
     assert found["harness"].startswith("lm_eval 0.4.")
     assert tuple(found["tasks"]) == tuple(metrics) == SCORED
     assert "suite.run_code=true" in found["skipped"]["functions"]
-    assert f"{RUN}: skipped functions: programs" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert f"{RUN}: skipped functions: programs" in said
+    assert all(f"{RUN}: idioms, {name}: pass_at_1 " in said for name in WAYS)
     assert "budgets" not in found and "last_third" not in found
     for name, told in found["tasks"].items():
         assert told["value"] == metrics[name] and told["version"] == "1.0"
@@ -102,6 +104,15 @@ def test_a_killed_stage_goes_on_and_files_and_mlflow_hold_what_was_measured(
     assert found["tasks"]["snippets"]["mc_error"] > 0
     assert found["tasks"]["passages"]["higher_is_better"] is False
     assert "passages" not in scores  # a ratio, no mean of documents
+    ways = found["tasks"]["idioms"]["sampled"]
+    assert [way["sampling"]["varied"] for way in ways] == ["z", "tokens", "z_and_tokens"]
+    assert [way["sampling"]["temperature"] for way in ways] == [0, 0.5, 0.5]
+    for name, way in zip(WAYS, ways, strict=True):
+        assert way["samples"] == 3 and [*way["pass_at"]] == ["1", "3"]
+        assert scores[f"idioms/{name}/pass_at_1"] and scores[f"idioms/{name}/pass_at_3"]
+        values = scores[f"idioms/{name}/distinct"]
+        assert sum(values) / 3 == pytest.approx(way["distinct"]["value"])
+        assert [len(sample["resps"][0]) for sample in logged(f"idioms.{name}")] == [3, 3, 3]
 
     client, (tracked,) = tracked_runs()  # that of the training
     history = client.get_metric_history(tracked.info.run_id, "suite/passages")
@@ -109,6 +120,8 @@ def test_a_killed_stage_goes_on_and_files_and_mlflow_hold_what_was_measured(
     errors = json.loads(tracked.data.tags["suite.passages_se"])
     assert errors == {str(20 * BATCH): found["tasks"]["passages"]["se"]}
     assert tracked.data.tags["suite"] == f"mini, {found['harness']}, seed 0"
+    key = "suite/idioms/z_and_tokens_0.5/distinct"
+    assert tracked.data.metrics[key] == ways[2]["distinct"]["value"]
     for file in ("suite.json", "suite_samples"):
         assert tracked.data.tags[f"file.{file}"].startswith(f"{RESULTS / file} ")
 
@@ -184,34 +197,6 @@ def test_each_smaller_budget_is_scored_with_its_own_model(workspace, monkeypatch
     assert [(m.step, m.value) for m in history] == [
         (steps * BATCH, value) for steps, value in zip((5, 15, 20), values, strict=True)
     ]
-
-
-def test_every_way_of_answering_is_in_files_and_mlflow_after_a_kill(workspace, calls, capsys):
-    train_run(RUN)
-    experiment = answering_several_times("idioms", "functions")
-    calls.killed_at = "tokens_0.5"
-    with pytest.raises(KeyboardInterrupt):
-        score_run(RunSpec(experiment, RUN))
-    calls.killed_at = None
-    score_run(RunSpec(experiment, RUN))
-    assert calls == ["idioms", *WAYS, "functions"]
-    said = capsys.readouterr().out
-    assert all(f"{RUN}: idioms, {name}: pass_at_1 " in said for name in WAYS)
-    found, scores = read("suite.json"), read("suite_scores.json")
-    assert [*found["tasks"]] == ["idioms"] and [*found["skipped"]] == ["functions"]
-    ways = found["tasks"]["idioms"]["sampled"]
-    assert [way["sampling"]["varied"] for way in ways] == ["z", "tokens", "z_and_tokens"]
-    assert [way["sampling"]["temperature"] for way in ways] == [0, 0.5, 0.5]
-    figures = ["pass_at_1", "pass_at_3", "distinct"]
-    assert {*scores} == {"idioms", *(f"idioms/{way}/{fig}" for way in WAYS for fig in figures)}
-    for name, way in zip(WAYS, ways, strict=True):
-        assert way["samples"] == 3 and [*way["pass_at"]] == ["1", "3"]
-        values = scores[f"idioms/{name}/distinct"]
-        assert sum(values) / 3 == pytest.approx(way["distinct"]["value"])
-        assert [len(sample["resps"][0]) for sample in logged(f"idioms.{name}")] == [3, 3, 3]
-    _, (tracked,) = tracked_runs()
-    key = "suite/idioms/z_and_tokens_0.5/distinct"
-    assert tracked.data.metrics[key] == ways[2]["distinct"]["value"]
 
 
 def test_the_last_third_takes_what_all_its_checkpoints_were_scored_on():

@@ -11,7 +11,7 @@ from ftmodel.designs.design import LatentDesign
 from pipelines.common.errors import UserError
 from pipelines.sweep import tune as sweep
 from pipelines.sweep.plan import trial_name
-from pipelines.sweep.space import read_space, sweep_points
+from pipelines.sweep.space import read_space
 from tests.support.mutants import rejects
 from tests.support.sweeps import ROOT, plan_of
 
@@ -129,15 +129,6 @@ def test_draws_are_the_same_again_at_every_point_of_the_grid_and_more_samples_ad
     assert len(rates) == 3 and all(1e-3 <= rate <= 1e-2 for rate in rates)
     assert sorted(few, key=repr) == sorted(product((None, 0.5), (0, 1), rates[:2]), key=repr)
     assert drawn("seed=1")[0] != few[0]
-
-
-def test_functions_of_tune_get_their_arguments():
-    space = read_space(
-        {"run": {"seed": {"choice": [3, None, "x"]}, "tokens": {"qrandint": [20, 40, 10]}}}
-    )
-    drawn = [*sweep_points(space, 50, 0)]
-    assert {each["run.seed"] for each in drawn} == {3, None, "x"}
-    assert {each["run.tokens"] for each in drawn} == {20, 30, 40}
 
 
 @pytest.mark.parametrize(
