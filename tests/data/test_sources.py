@@ -3,7 +3,6 @@
 import gzip
 import json
 import os
-from dataclasses import dataclass
 from itertools import islice
 from types import SimpleNamespace
 
@@ -13,16 +12,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import zstandard
-from omegaconf import OmegaConf
 
-from pipelines import inputs
-from pipelines.artifacts import corpus
-from pipelines.artifacts.corpus import SPLITS
 from pipelines.common.errors import UserError
 from pipelines.config import data as config
 from pipelines.config.data import Files, Hub
 from pipelines.data import sources
-from pipelines.data.build import make_text
 from pipelines.data.sources import (
     base,
     files as files_module,
@@ -317,44 +311,8 @@ def test_an_unknown_subset_names_those_there_are(tmp_path):
         open_source(KEY, hub(dataset=str(tmp_path), subset="huge"))
 
 
-@dataclass
-class Numbers:
-    """Another kind of source: the numbers below a limit."""
-
-    source: str = "numbers"
-    below: int = 0
-    weight: float = 1.0
-
-    def validate(self):
-        pass
-
-
-class NumberSource(base.Source):
-    def __init__(self, key, part):
-        self.below = part.below
-
-    def documents(self):
-        return ((f"{number}", b"number %d" % number) for number in range(self.below))
-
-    def position(self):
-        return {}
-
-    def seek(self, position):
-        pass
-
-
-def test_another_kind_of_source_is_a_dataclass_and_a_reader(tmp_path, monkeypatch):
-    """Of what is there, each kind has its reader."""
+def test_each_kind_of_part_has_its_reader():
     assert {*sources.READERS} == {*config.KINDS.values()}
-    monkeypatch.setitem(config.KINDS, "numbers", Numbers)
-    monkeypatch.setitem(sources.READERS, Numbers, NumberSource)
-    parts = {"n": {"source": "numbers", "below": 50}}
-    entry = {"source": "text", "parts": parts, "validation_share": 0.3, "vocab_size": 300}
-    make_text("x", config.merge_data("", "data.x", OmegaConf.create(entry)), tmp_path / "x")
-    written = [part for split in SPLITS for part in corpus.parts(tmp_path / "x", split)]
-    documents = {document for part in written for document in corpus.documents(part)}
-    assert documents == {(f"n/{number}", b"number %d" % number) for number in range(50)}
-    assert inputs.text_input("data.x", entry)["n"] is None
 
 
 def named(field="text", **row):

@@ -45,148 +45,124 @@ PROPOSALS = [
     sequence_bound.default_proposal(LatentDesign(per=Per.every, every=8)),
 ]
 PERCENT = [100 * share for share in interpolation.SHARES[1:]]
-NUMBERS = [  # the page, its words with each number in brackets, and the numbers in the code
-    (
-        "measurement/particles",
-        "one window for every (32) chunks that will be scored, but at least (32)",
-        run_calibration.SCORED_PER_CHUNK,
-        run_calibration.MIN_CHUNKS,
-    ),
-    (
-        "measurement/particles",
-        "With (four) particles, the proposal takes 0,",
-        calibration.MIN_PARTICLES,
-    ),
-    (
-        "measurement/particles",
-        "proposal takes 0, (1/16), (1/8), (1/4) and (1/2) of the encoder",
-        *calibration.SHARES[1:],
-    ),
-    (
-        "measurement/particles",
-        "fewer chunks run at once beyond (32)",
-        run_calibration.PARTICLES_AT_ONCE,
-    ),
-    ("measurement/processes", "(four) letters of the target task or", LETTERS.prompts),
-    (
-        "measurement/processes",
-        "or the first (32) tokens of (three) held-out chunks",
-        TEXT.beginning,
-        TEXT.prompts,
-    ),
-    (
-        "measurement/processes",
-        "is continued with (six) pinned z and with fresh z",
-        generations.PINNED,
-    ),
-    (
-        "measurement/processes",
-        "(six) sequences of the target task, or (four) continuations",
-        LETTERS.draws,
-        TEXT.draws,
-    ),
-    ("measurement/processes", "continuations of text at temperature (0.8).", TEXT.temperature),
-    (
-        "measurement/steering",
-        "`steering_draws` continuations at temperature (0.8)",
-        TEXT.temperature,
-    ),
-    ("measurement/steering", "of held-out chunks, at most (32) tokens each", TEXT.beginning),
-    (
-        "measurement/benchmark_answers",
-        "of (16) candidates half are proposed",
-        prompt_spans.CANDIDATES,
-    ),
-    (
-        "measurement/label_information",
-        "for (1000) random permutations of the labels",
-        label_information.PERMUTATIONS,
-    ),
-    ("measurement/persistence", "Δ = 0 … (32) is the *lag*", max(shown_bits.LAGS)),
-    ("measurement/persistence", "The (64) most frequent tokens", bit_information.TOKENS),
-    (
-        "measurement/persistence",
-        "The same estimate is made (20) times",
-        bit_information.PERMUTATIONS,
-    ),
-    ("measurement/persistence", "in at most (32) groups", bit_information.GROUPS),
-    ("measurement/persistence", "The (four) bits with the largest KL", shown_bits.BITS),
-    (
-        "measurement/persistence",
-        "bits under (0.001) bits of KL are left out",
-        shown_bits.MIN_KL_BITS,
-    ),
-    (
-        "measurement/persistence",
-        "the (five) places where the encoder is most certain",
-        shown_bits.CONTEXTS,
-    ),
-    ("measurement/swap", "Each is the mean over (two) draws of z", swap.SAMPLES),
-    (
-        "measurement/code_per_sequence",
-        "they differ, (25), (50), (75) and (100) %",
-        *PERCENT,
-    ),
-    (
-        "measurement/code_per_sequence",
-        "texts among documents (10,000) times",
-        permutation.PERMUTATIONS,
-    ),
-    ("measurement/steering", "are exchangeable: (10,000) times", permutation.PERMUTATIONS),
-    (
-        "measurement/differences",
-        "the (97.5) % quantile of Student's t with the degrees",
-        100 * (1 - differences.LEVEL / 2),
-    ),
-    (
-        "measurement/differences",
-        "distribution is (20 000) draws of normal samples; the test rejects at p < (0.2)",
-        differences.DRAWS,
-        differences.REFUSED,
-    ),
-    ("measurement/use_of_z", "of 0 or under (5) % of the KL", 100 * use_of_z.NEGLIGIBLE),
-    ("measurement/use_of_z", "has (three) sizes or more whose", trend.MIN_POINTS),
-    ("measurement/use_of_z", "stands (0.19) ± (0.05) nats per token", *ladder_section.PUBLISHED),
-    ("measurement/processes", "the (57) starts of a target", target_task.STARTS),
-    (
-        "measurement/particles",
-        "a is (0) up to κ = 1 and (1/8) above, and (1/4) where",
-        *PROPOSALS,
-    ),
-    ("measurement/other_bounds", "Noise is float32, a multiple of 2^−(24)", log2(NOISE_STEPS)),
-    (
-        "measurement/filtering_bound",
-        "If it has up to (8) bits",
-        sequence_bound.MOST_ENUMERATED,
-    ),
-    (
-        "remote",
-        "(128) MiB or (10 000) files",
-        file_listing.MAX_BYTES_READ / 2**20,
-        file_listing.MAX_FILES_READ,
-    ),
-    ("pretrained", "on the first (4096) training tokens", parent.SAMPLE),
-    ("settings", "each of the 2^H codes, H up to (24)", MAX_BITS[Map.table]),
-    ("settings", "a vector for each bit, H up to (64)", MAX_BITS[Map.linear]),
-    ("settings", "blocks of a separate encoder; null: (2)", DEFAULT_ENCODER_LAYERS),
-    ("running", "for each version, the last (three) beside", build.MAX_OTHERS),
-    ("experiments", "a prompt and one of (six) pinned z", generations.PINNED),
-    ("optimizers", "the median of the last (100) norms", module.NORMS),
-    ("optimizers", "once there are (20) norms", module.MIN_NORMS),
-    ("settings", "held-out windows with (3) % as many tokens", 100 * held_out.SHARE),
-    (
-        "optimizers",
-        "on one window in (four), a filtering bound with (4) particles",
-        *(held_out.WINDOWS_PER_FILTER, held_out.PARTICLES),
-    ),
-    ("performance", "A model of up to (four) blocks is compiled", acceleration.SHALLOW),
-    ("performance", "by two batched products from (64) heads on", fast_decoder.BMM_HEADS),
-    ("tracking", "a row of the curve and at least (10) s apart", system_metrics.SAMPLE_SECONDS),
-    ("benchmarks", "the last (50) documents of the validation part", real_benchmarks.HELD_OUT),
-    ("benchmarks", "shows `suite.pass_at_k.k`, (1) and (10)", *PassAtK().k),
-    ("data", "two primes of (three) digits", factors.DIGITS),
-    ("data", "the paper's task: (eight) copies of a letter", target_task.TARGET),
-]
+NUMBERS = {  # by page: its words with each number in brackets, and the numbers in the code
+    "measurement/particles": [
+        (
+            "one window for every (32) chunks that will be scored, but at least (32)",
+            run_calibration.SCORED_PER_CHUNK,
+            run_calibration.MIN_CHUNKS,
+        ),
+        ("With (four) particles, the proposal takes 0,", calibration.MIN_PARTICLES),
+        (
+            "proposal takes 0, (1/16), (1/8), (1/4) and (1/2) of the encoder",
+            *calibration.SHARES[1:],
+        ),
+        ("fewer chunks run at once beyond (32)", run_calibration.PARTICLES_AT_ONCE),
+        ("a is (0) up to κ = 1 and (1/8) above, and (1/4) where", *PROPOSALS),
+    ],
+    "measurement/processes": [
+        ("(four) letters of the target task or", LETTERS.prompts),
+        ("or the first (32) tokens of (three) held-out chunks", TEXT.beginning, TEXT.prompts),
+        ("is continued with (six) pinned z and with fresh z", generations.PINNED),
+        ("(six) sequences of the target task, or (four) continuations", LETTERS.draws, TEXT.draws),
+        ("continuations of text at temperature (0.8).", TEXT.temperature),
+        ("the (57) starts of a target", target_task.STARTS),
+    ],
+    "measurement/steering": [
+        ("`steering_draws` continuations at temperature (0.8)", TEXT.temperature),
+        ("of held-out chunks, at most (32) tokens each", TEXT.beginning),
+        ("are exchangeable: (10,000) times", permutation.PERMUTATIONS),
+    ],
+    "measurement/benchmark_answers": [
+        ("of (16) candidates half are proposed", prompt_spans.CANDIDATES),
+    ],
+    "measurement/label_information": [
+        ("for (1000) random permutations of the labels", label_information.PERMUTATIONS),
+    ],
+    "measurement/persistence": [
+        ("Δ = 0 … (32) is the *lag*", max(shown_bits.LAGS)),
+        ("The (64) most frequent tokens", bit_information.TOKENS),
+        ("The same estimate is made (20) times", bit_information.PERMUTATIONS),
+        ("in at most (32) groups", bit_information.GROUPS),
+        ("The (four) bits with the largest KL", shown_bits.BITS),
+        ("bits under (0.001) bits of KL are left out", shown_bits.MIN_KL_BITS),
+        ("the (five) places where the encoder is most certain", shown_bits.CONTEXTS),
+    ],
+    "measurement/swap": [
+        ("Each is the mean over (two) draws of z", swap.SAMPLES),
+    ],
+    "measurement/code_per_sequence": [
+        ("they differ, (25), (50), (75) and (100) %", *PERCENT),
+        ("texts among documents (10,000) times", permutation.PERMUTATIONS),
+    ],
+    "measurement/differences": [
+        (
+            "the (97.5) % quantile of Student's t with the degrees",
+            100 * (1 - differences.LEVEL / 2),
+        ),
+        (
+            "distribution is (20 000) draws of normal samples; the test rejects at p < (0.2)",
+            differences.DRAWS,
+            differences.REFUSED,
+        ),
+    ],
+    "measurement/use_of_z": [
+        ("of 0 or under (5) % of the KL", 100 * use_of_z.NEGLIGIBLE),
+        ("has (three) sizes or more whose", trend.MIN_POINTS),
+        ("stands (0.19) ± (0.05) nats per token", *ladder_section.PUBLISHED),
+    ],
+    "measurement/other_bounds": [
+        ("Noise is float32, a multiple of 2^−(24)", log2(NOISE_STEPS)),
+    ],
+    "measurement/filtering_bound": [
+        ("If it has up to (8) bits", sequence_bound.MOST_ENUMERATED),
+    ],
+    "remote": [
+        (
+            "(128) MiB or (10 000) files",
+            file_listing.MAX_BYTES_READ / 2**20,
+            file_listing.MAX_FILES_READ,
+        ),
+    ],
+    "pretrained": [
+        ("on the first (4096) training tokens", parent.SAMPLE),
+    ],
+    "settings": [
+        ("each of the 2^H codes, H up to (24)", MAX_BITS[Map.table]),
+        ("a vector for each bit, H up to (64)", MAX_BITS[Map.linear]),
+        ("blocks of a separate encoder; null: (2)", DEFAULT_ENCODER_LAYERS),
+        ("held-out windows with (3) % as many tokens", 100 * held_out.SHARE),
+    ],
+    "running": [
+        ("for each version, the last (three) beside", build.MAX_OTHERS),
+    ],
+    "experiments": [
+        ("a prompt and one of (six) pinned z", generations.PINNED),
+    ],
+    "optimizers": [
+        ("the median of the last (100) norms", module.NORMS),
+        ("once there are (20) norms", module.MIN_NORMS),
+        (
+            "on one window in (four), a filtering bound with (4) particles",
+            *(held_out.WINDOWS_PER_FILTER, held_out.PARTICLES),
+        ),
+    ],
+    "performance": [
+        ("A model of up to (four) blocks is compiled", acceleration.SHALLOW),
+        ("by two batched products from (64) heads on", fast_decoder.BMM_HEADS),
+    ],
+    "tracking": [
+        ("a row of the curve and at least (10) s apart", system_metrics.SAMPLE_SECONDS),
+    ],
+    "benchmarks": [
+        ("the last (50) documents of the validation part", real_benchmarks.HELD_OUT),
+        ("shows `suite.pass_at_k.k`, (1) and (10)", *PassAtK().k),
+    ],
+    "data": [
+        ("two primes of (three) digits", factors.DIGITS),
+        ("the paper's task: (eight) copies of a letter", target_task.TARGET),
+    ],
+}
 
 
 def number(text: str) -> float:
@@ -196,7 +172,9 @@ def number(text: str) -> float:
 
 
 @rejects("SAMPLES = «2→3»", "more draws of z than the page says", file="evaluate/swap.py")
-@pytest.mark.parametrize(("page", "words", "expected"), [(p, w, e) for p, w, *e in NUMBERS])
+@pytest.mark.parametrize(
+    ("page", "words", "expected"), [(p, w, e) for p, rows in NUMBERS.items() for w, *e in rows]
+)
 def test_a_stated_number_is_that_of_the_code(page, words, expected):
     text = " ".join((ROOT / "docs" / f"{page}.md").read_text().split())
     number_or_word = r"(\\d[\\d.,/]*(?: \\d{3})?|[a-z]+)"
