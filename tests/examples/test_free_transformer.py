@@ -73,28 +73,6 @@ def test_a_generation_is_that_of_the_example(make_model, make_tokens, rng, shape
     assert torch.equal(library_generation(model, prompt, noise, 7, 9), expected)
 
 
-@pytest.mark.parametrize("bits", [1, 4, 5])
-def test_the_mapper_of_the_example_is_straight_through_over_all_codes(rng, bits):
-    """(Y + G − detach(G)) W, as the paper writes it, by autograd."""
-    o, w, rho = (
-        torch.randn(*shape, dtype=torch.float64, generator=rng, requires_grad=True)
-        for shape in ((3, 7, bits), (1 << bits, 6), (3, 7, 6))
-    )
-    noise = torch.rand(3, 7, bits, generator=rng)
-    r, z = example.BinaryMapper.apply(o, noise, w)
-    p = o.sigmoid()
-    set_bits = torch.tensor([[d >> h & 1 for h in range(bits)] for d in range(1 << bits)]).bool()
-    g = torch.where(set_bits, p[..., None, :], 1 - p[..., None, :]).prod(-1)  # (3, 7, 2^H)
-    y = (set_bits == (noise < p)[..., None, :]).all(-1).double()
-    dense = (y + g - g.detach()) @ w
-    assert torch.equal(z, y.argmax(-1))
-    torch.testing.assert_close(r, dense, rtol=1e-12, atol=1e-12)
-    for ours, expected in zip(
-        *(torch.autograd.grad(x, (o, w), rho) for x in (r, dense)), strict=True
-    ):
-        torch.testing.assert_close(ours, expected, rtol=1e-10, atol=1e-12)
-
-
 @pytest.mark.parametrize("tied", [True, False])
 def test_initial_weights_are_those_of_the_library(make_model, tied):
     model = make_model(tied=tied, embedding_std=0.5, latent_std=0.1)
