@@ -226,7 +226,7 @@ class EvaluationConfig:
     probe_sequences: int = limited(16_384, at_least=1)
     # held-out tokens of the measurement of persistence; 0 leaves it out
     bit_tokens: int = limited(16_384, at_least=0)
-    # held-out tokens of the swap and of the measurements of one code per sequence; 0 leaves them out
+    # held-out tokens of the swap and of measuring one code per sequence; 0 leaves them out
     swap_tokens: int = limited(16_384, at_least=0)
     # held-out prompts of the measurement of steering; 0 leaves it out
     steering_prompts: int = limited(8, at_least=0)
