@@ -1,14 +1,12 @@
 """What a section is made of. markdown.py writes blocks; html.py makes the page of that Markdown."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
 
 from matplotlib.figure import Figure
 
 BELOW = "↳ "  # begins the name of a row that belongs to the row above it
 NOT_COMPARABLE = " (not comparable)"  # ends the head of a column that arms may not be compared by
-T = TypeVar("T")
 
 
 class Block:
@@ -28,11 +26,6 @@ class Table(Block):
 
     head: list[str]
     rows: list[list[str]]
-
-    @classmethod
-    def of(cls, things: Iterable[T], columns: Mapping[str, Callable[[T], str]]) -> "Table":
-        """A row for each thing; a column for each head with the function that gives its cells."""
-        return cls([*columns], [[cell(each) for cell in columns.values()] for each in things])
 
 
 @dataclass(frozen=True)

@@ -152,16 +152,12 @@ def blocks(stated: Statement | None) -> list[Block]:
     """A table of what became of the expectations, and when they were written."""
     if not stated:
         return []
-    table = Table.of(
-        stated.outcomes,
-        {
-            "verdict": lambda outcome: f"**{outcome.verdict.capitalize()}**",
-            "expected": lambda outcome: escaped(str(outcome.expectation)),
-            "measured": lambda outcome: outcome.finding,
-        },
-    )
+    rows = [
+        [f"**{each.verdict.capitalize()}**", escaped(str(each.expectation)), each.finding]
+        for each in stated.outcomes
+    ]
     said = Text("\n\n".join(map(escaped, stated.record)))
-    return marked([*[table] * bool(table.rows), said])
+    return marked([*[Table(["verdict", "expected", "measured"], rows)] * bool(rows), said])
 
 
 def summary(stated: Statement | None) -> str:

@@ -4,18 +4,13 @@ from pipelines.report.analysis import Analysis
 from pipelines.report.blocks import Section, Table
 from pipelines.report.wording import estimate, number
 
+HEAD = ["arm", "data", "κ", "KL", "use of z", "waste", "recovery"]
+
 
 def section(analysis: Analysis) -> Section | None:
-    table = Table.of(
-        analysis.uses.values(),
-        {
-            "arm": lambda use: use.arm.name,
-            "data": lambda use: use.arm.run.data,
-            "κ": lambda use: use.arm.first.kappa,
-            "KL": lambda use: estimate(use.kl),
-            "use of z": lambda use: estimate(use.use),
-            "waste": lambda use: estimate(use.waste),
-            "recovery": lambda use: number(use.recovery, 2),
-        },
-    )
-    return Section("use_of_z", "What z is worth", [table]) if table.rows else None
+    rows = [
+        [use.arm.name, use.arm.run.data, use.arm.first.kappa,
+         *map(estimate, (use.kl, use.use, use.waste)), number(use.recovery, 2)]
+        for use in analysis.uses.values()
+    ]  # fmt: skip
+    return Section("use_of_z", "What z is worth", [Table(HEAD, rows)]) if rows else None
