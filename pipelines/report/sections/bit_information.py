@@ -24,8 +24,7 @@ LAG = "lag (0: the token read, 1: the one predicted)"
 def section(analysis: Analysis) -> Section | None:
     words = "Information of the bits of z about the token at each lag,"
     figures = analysis.pictures("persistence", words, recorded, persistence)
-    groups = analysis.by_data.values()
-    runs = [run for arms in groups for arm in arms for run in recorded(arm)]
+    runs = [run for arm in analysis.arms for run in recorded(arm)]
     if not runs:
         return None
     firsts = [arm.first for arm in analysis.arms]  # one seed: bits of two have nothing in common

@@ -21,8 +21,8 @@ HEAD = ["run", "best bit", *CHANCE, "all bits together", *CHANCE, "the text itse
 
 def section(analysis: Analysis) -> Section | None:
     words = "Mutual information of each latent bit with the label"
-    figures = analysis.pictures("label", words, all_labelled, lambda arms, _: label_in_bits(arms))
-    arms = [arm for group in analysis.by_data.values() for arm in group if all_labelled(arm)]
+    figures = analysis.pictures("label", words, labels, lambda arms, _: label_in_bits(arms))
+    arms = [arm for arm in analysis.arms if labels(arm)]
     if not arms:
         return None
     verdicts = Table(VERDICTS, list(map(label_verdict, arms)))
@@ -36,12 +36,8 @@ def section(analysis: Analysis) -> Section | None:
 
 
 def labels(arm: Arm) -> dict[str, LabelFigures]:
-    """What was measured of each seed that was measured, by the name of its run."""
+    """What was measured of each seed, by the name of its run; of a baseline nothing."""
     return {run.name: label for run in arm.runs if (label := run.evaluation.label)}
-
-
-def all_labelled(arm: Arm) -> bool:
-    return len(labels(arm)) == len(arm.runs)
 
 
 def label_in_bits(arms: list[Arm]) -> Figure:

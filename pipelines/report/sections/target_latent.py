@@ -26,9 +26,8 @@ HEAD = ["arm", "bits of the start known from z, at least", "of", "half of them b
 
 def section(analysis: Analysis) -> Section | None:
     words = "What z says about the target’s start, KL around it, distance of z from fair bits,"
-    figures = analysis.pictures("latent", words, drawable, what_z_says)
-    arms = [arm for group in analysis.by_data.values() for arm in group if drawable(arm)]
-    rows = [row for arm in arms for row in start_row(arm)]
+    figures = analysis.pictures("latent", words, details, what_z_says)
+    rows = [row for arm in analysis.arms for row in start_row(arm)]
     blocks = [*[Table(HEAD, rows)] * bool(rows), *figures]
     return Section("target_latent", "What z says about the target", blocks) if figures else None
 
@@ -59,17 +58,8 @@ def over(arm: Arm, name: str) -> list[float]:
     return [] if None in values else [value for value in values if value is not None]
 
 
-def asked(arm: Arm) -> bool:
-    """Whether all seeds of a Free Transformer were asked what z says about the target."""
-    return all(run.evaluation.latent for run in arm.runs)
-
-
-def drawable(arm: Arm) -> bool:
-    return asked(arm) and all(run.details.latent for run in arm.runs)
-
-
 def details(arm: Arm) -> list[LatentDetails]:
-    """Of each seed that has them."""
+    """Of each seed of a Free Transformer on the target task; of other arms none."""
     return [latent for run in arm.runs if (latent := run.details.latent)]
 
 
@@ -86,9 +76,9 @@ def start_row(arm: Arm) -> list[list[str]]:
 
 
 def half_known(arm: Arm) -> int | None:
-    """The first position by which half of the start's bits are known; None if a seed lacks them."""
+    """The first position by which half of the start's bits are known; None if a seed lacks one."""
     curves = [latent.start_bits for latent in details(arm)]
-    if len(curves) < len(arm.runs) or any(None in curve for curve in curves):
+    if any(None in curve for curve in curves):
         return None
     means = [fmean(b for b in bits if b is not None) for bits in zip(*curves, strict=True)]
     return next((t for t, bits in enumerate(means) if bits >= means[-1] / 2), None)

@@ -7,21 +7,15 @@ from pipelines.compare.arms import Arm
 from pipelines.compare.comparison import contrast
 from pipelines.report.analysis import Analysis
 from pipelines.report.blocks import BELOW, Section, Table
-from pipelines.report.sections.target_latent import asked, over
+from pipelines.report.sections.target_latent import details, over
 from pipelines.report.wording import in_words, seeds_cell
 
 
 def section(analysis: Analysis) -> Section | None:
-    arms = [
-        arm
-        for group in analysis.by_data.values()
-        if any(map(asked, group))
-        for arm in group
-        if arm.baseline or asked(arm)
-    ]
+    arms = [arm for arm in analysis.arms if arm.first.on_target]
     title = "Generations beside reconstructions"
     blocks = [target_table(arms)]
-    return Section("target_reconstruction", title, blocks) if arms else None
+    return Section("target_reconstruction", title, blocks) if any(map(details, arms)) else None
 
 
 def mean_cell(name: str, decimals: int) -> Callable[[Arm], str]:

@@ -7,7 +7,6 @@ import pytest
 from pipelines.artifacts.results import Between, ByOffset, LatentDetails
 from pipelines.report.sections.target_latent import (
     START_BITS,
-    asked,
     start_row,
     what_z_says,
 )
@@ -21,7 +20,6 @@ from tests.support.mutants import rejects
 from tests.support.results import (
     PAIR,
     arms_of,
-    change,
     run,
     with_seeds,
     write_experiment,
@@ -81,12 +79,6 @@ def test_a_gap_is_said_as_far_as_it_was_measured(tmp_path):
         for seed in free.runs:
             seed.evaluation.latent = replace(seed.evaluation.latent, aggregate_bits=bits)
         assert aggregate(free) == cell
-
-
-def test_an_arm_of_which_a_seed_was_not_asked_is_left_out(tmp_path):
-    assert [asked(arm) for arm in arms(tmp_path, [1.0, 1.0], [1.0, 1.0])] == [False, True]
-    change(tmp_path, "free_s1", "evaluation.json", latent=None)
-    assert not any(map(asked, arms_of(tmp_path)))
 
 
 TWO = {"one": run(kappa=1.0), "two": run(kappa=2.0)}
