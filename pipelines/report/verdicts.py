@@ -200,22 +200,8 @@ def on_benchmarks(suites: list[Benchmarks], arm: Arm) -> list[str]:
 
 def caveat(analysis: Analysis) -> list[str]:
     """How far the verdicts go, in paragraphs."""
-    repeated = [len(arm.runs) for arm in analysis.arms if len(arm.runs) > 1]
-    alone = [data for data, arms in analysis.by_data.items()
-             if max(len(arm.runs) for arm in arms) == 1]  # fmt: skip
     said = [paragraphs()["Errors"]]
-    if alone:
-        said.append(
-            f"One seed per arm on {listed(alone)}: how far another seed would move these figures "
-            "is not known, so nothing is claimed beyond these very runs."
-        )
-    said += [paragraphs()["Several seeds"]] * bool(repeated)
-    if repeated and min(repeated) < 4:
-        said.append(
-            f"With {min(repeated)} seeds an arm with four times the spread of all others is "
-            f"reported as different from an equal one in one case of "
-            f"{'six' if min(repeated) == 2 else 'ten'} instead of one in twenty."
-        )
+    said += [paragraphs()["Several seeds"]] * any(len(arm.runs) > 1 for arm in analysis.arms)
     if number := analysis.comparisons_made:
         said.append(
             f"{comparisons_made(number)}, at 5 % each: about one comparison in twenty between "
