@@ -27,7 +27,6 @@ from pipelines.artifacts.result_files import (
 )
 from pipelines.artifacts.suite_results import (
     SuiteBudget as SuiteBudget,
-    SuiteLastThird as SuiteLastThird,
     SuiteResults as SuiteResults,
     TaskResult as TaskResult,
     TaskScore as TaskScore,
@@ -76,15 +75,6 @@ class BudgetFigures(BudgetResult, InUnits):
 
     bits_per_token: Figures
     bits_per_byte: Figures | None = None
-
-
-@dataclass(frozen=True)
-class LastThird:
-    """The mean bound of the budgets that lie in the last third of training."""
-
-    n: int
-    bits_per_token: float
-    bits_per_byte: float | None = None
 
 
 @dataclass(frozen=True)
@@ -145,31 +135,9 @@ class EvaluationResult(InUnits):
     swap: Swap | None = None
     sequence_z: SequenceZ | None = None
     budgets: list[BudgetFigures] = field(default_factory=list)
-    last_third: LastThird | None = None
     trained_tokens: int = 0
     parameters: int = 0
     collapsed: bool | None = None
-
-
-# ---------------------------------------------------------------------------------- metrics.json
-
-
-@dataclass(frozen=True)
-class Headline:
-    """metrics.json: the figures that `dvc metrics show` compares runs by."""
-
-    bound_bits_per_token: float
-    bound_bits_per_byte: float | None = None
-    converged: bool | None = None  # a calibrated bound
-    kl_bits_per_token: float | None = None
-    use_bits_per_token: float | None = None  # of z
-    gap_nats_per_token: float | None = None
-    valid: float | None = None
-    spread_fresh: float | None = None
-    spread_pinned: float | None = None
-    noise_pinned: float | None = None
-    label_bits: float | None = None
-    answers_right: float | None = None
 
 
 # ---------------------------------------------------------------------------------- details.json
@@ -210,18 +178,11 @@ class CoinSequence:
 
     flips: str
     side: int
-    ones: list[int]  # before each flip
     exact: list[float]
     given_side: float
     model: list[float] | None = None  # a baseline's
     encoder_z: list[list[float]] | None = None  # a Free Transformer's, for several z
     prior_z: list[list[float]] | None = None
-
-
-@dataclass(frozen=True)
-class CoinDetails:
-    epsilon: float
-    sequences: list[CoinSequence]
 
 
 @dataclass(frozen=True)
@@ -244,7 +205,7 @@ class Details:
     generations: list[Generations] = field(default_factory=list)
     groups: dict[str, list[list[str]]] | None = None  # a few generated ones, fresh and pinned
     latent: LatentDetails | None = None
-    coin: CoinDetails | None = None
+    coin: list[CoinSequence] = field(default_factory=list)
     persistence: list[NetInformation] = field(default_factory=list)  # at lags 0, 1, 2, …
     bits: list[InformativeBit] = field(default_factory=list)  # those of the largest KL
     training: Training = field(default_factory=Training)

@@ -89,12 +89,6 @@ class SuiteBudget(BudgetResult):
     tasks: dict[str, TaskScore]
 
 
-@dataclass(frozen=True)
-class SuiteLastThird:
-    n: int
-    tasks: dict[str, float]
-
-
 @dataclass
 class SuiteResults:
     """suite.json"""
@@ -108,6 +102,5 @@ class SuiteResults:
     skipped: dict[str, str]  # why
     limit: int | None = None
     budgets: list[SuiteBudget] = field(default_factory=list)
-    last_third: SuiteLastThird | None = None
     manifest: Manifest | None = None  # of the checkpoint; None in early files
     settings: dict[str, Any] = field(default_factory=dict)  # the suite, as in params.yaml

@@ -5,13 +5,14 @@ cross-entropy of a Free Transformer under its own posterior is no language-model
 """
 
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields
 from functools import cached_property
 from math import hypot, inf, nan
 from statistics import fmean, stdev
 from typing import Any
 
+from pipelines.artifacts.budget_results import in_last_third
 from pipelines.artifacts.results import Estimate, Figures
 from pipelines.artifacts.run_results import RunResults
 from pipelines.config import arms as config_arms
@@ -183,11 +184,6 @@ class Arm:
         """Bound minus the exact entropy, nats per token, where the process is known."""
         return self.mean_of(lambda run: run.evaluation.gap_nats_per_token)
 
-    @cached_property
-    def elbo_gap(self) -> OverSeeds | None:
-        """The same of the ELBO bound, of a Free Transformer."""
-        return self.mean_of(lambda run: run.evaluation.elbo_gap_nats_per_token)
-
     @property
     def tokens_per_second(self) -> float:
         """At which it was scored, mean over seeds."""
@@ -196,8 +192,9 @@ class Arm:
     @property
     def last_third(self) -> list[Estimate]:
         """Of each seed with budgets, the mean bound over the last third; its error is unknown."""
-        thirds = [late for run in self.runs if (late := run.evaluation.last_third)]
-        return [Estimate(getattr(late, self.unit), nan) for late in thirds]
+        thirds = [in_last_third(run.evaluation.budgets) for run in self.runs]
+        bounds = ([each.figures(self.unit).bound.mean for each in late] for late in thirds if late)
+        return [Estimate(fmean(each), nan) for each in bounds]
 
 
 def group_by_seed(runs: list[RunResults]) -> list[Arm]:
@@ -207,19 +204,21 @@ def group_by_seed(runs: list[RunResults]) -> list[Arm]:
     return [Arm(arm, [by_name[name] for name in names]) for arm, names in groups.items()]
 
 
-def by_data(arms: list[Arm]) -> dict[str, list[Arm]]:
-    groups: dict[str, list[Arm]] = defaultdict(list)
+def grouped(arms: Iterable[Arm], key: Callable[[Arm], Any]) -> dict[Any, list[Arm]]:
+    """Arms by what they have in common."""
+    groups = defaultdict(list)
     for arm in arms:
-        groups[arm.run.data].append(arm)
+        groups[key(arm)].append(arm)
     return dict(groups)
+
+
+def by_data(arms: list[Arm]) -> dict[str, list[Arm]]:
+    return grouped(arms, lambda arm: arm.run.data)
 
 
 def families(arms: list[Arm]) -> list[list[Arm]]:
     """Arms of the same data, model, token budget and parent, which may be compared."""
-    groups: dict[Any, list[Arm]] = defaultdict(list)
-    for arm in arms:
-        groups[config_arms.family_of(arm.run)].append(arm)
-    return list(groups.values())
+    return [*grouped(arms, lambda arm: config_arms.family_of(arm.run)).values()]
 
 
 def baselines(family: list[Arm]) -> list[Arm]:

@@ -4,13 +4,12 @@ Bounds of single documents are kept for the final budget alone. At the others th
 difference over documents is not known, and seeds alone decide what counts.
 """
 
-from collections import defaultdict
 from dataclasses import dataclass
 
-from ftmodel.analysis.differences import pool_seeds
+from pipelines.artifacts.budget_results import in_last_third
 from pipelines.artifacts.results import Estimate
-from pipelines.compare.arms import Arm, OverSeeds, over_seeds
-from pipelines.compare.comparison import Comparison, contrast, controls, poolable
+from pipelines.compare.arms import Arm, OverSeeds, grouped, over_seeds
+from pipelines.compare.comparison import Comparison, from_plain
 
 
 @dataclass(frozen=True)
@@ -61,42 +60,27 @@ def at_budget(arms: list[Arm], tokens: int, comparisons: list[Comparison]) -> Co
     final = {  # their errors over documents are known
         c.arm.name: c for c in comparisons if c.other.plain and c.arm.trained_tokens == tokens
     }
-    differences = from_plain(arms, bounds) | final
+    differences = from_plain(arms, bounds, arms[0].unit) | final
     return {
         name: Cell(over_seeds(each), len(each), notes[name], differences.get(name))
         for name, each in bounds.items()
     }
 
 
+def late_tokens(arm: Arm) -> tuple[int, ...]:
+    return tuple(entry.tokens for entry in in_last_third(arm.first.evaluation.budgets))
+
+
 def over_last_third(arms: list[Arm]) -> Column:
     """Only averages over the same budgets are compared; the final one alone is compared already."""
-    groups: dict[tuple[int, ...], list[Arm]] = defaultdict(list)
-    for arm in arms:
-        evaluation = arm.first.evaluation
-        assert evaluation.last_third, f"{arm.name} has budgets, but none in the last third"
-        late = evaluation.budgets[-evaluation.last_third.n :]
-        groups[tuple(entry.tokens for entry in late)].append(arm)
     column: Column = {}
-    for budgets, group in groups.items():
+    for budgets, group in grouped(arms, late_tokens).items():
         bounds = {arm.name: arm.last_third for arm in group}
         alone = len(budgets) == 1
         note = "the final budget alone" if alone else f"{len(budgets)} budgets"
-        differences = {} if alone else from_plain(group, bounds)
+        differences = {} if alone else from_plain(group, bounds, group[0].unit)
         column |= {
             name: Cell(over_seeds(each), len(each), note, differences.get(name))
             for name, each in bounds.items()
         }
     return column
-
-
-def from_plain(arms: list[Arm], bounds: dict[str, list[Estimate]]) -> dict[str, Comparison]:
-    """Each arm that has bounds against the plain baseline of its family, by seeds alone."""
-    means = {name: [bound.mean for bound in each] for name, each in bounds.items()}
-    present = [arm for arm in arms if arm.name in bounds]
-    differences = {}
-    for arm in present:
-        for other in (other for other in controls(arm, present) if other.plain):
-            pool = pool_seeds(means[each.name] for each in poolable(arm, other, present))
-            seeds = means[arm.name], means[other.name]
-            differences[arm.name] = contrast(arm, other, arm.unit, *seeds, pool=pool)
-    return differences

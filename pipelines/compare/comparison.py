@@ -2,6 +2,7 @@
 ftmodel/analysis/differences.py.
 """
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from math import isnan
 
@@ -15,6 +16,7 @@ from ftmodel.analysis.differences import (
     document_error,
     pool_seeds,
 )
+from pipelines.artifacts.results import Estimate
 from pipelines.compare.arms import Arm, baselines, by_data, families
 
 NOT_DECIDED = "not decided: the bound is loose"
@@ -101,6 +103,27 @@ def controls(arm: Arm, arms: list[Arm]) -> list[Arm]:
         return []
     (family,) = [group for group in families(arms) if arm in group]
     return [other for other in baselines(family) if other.plain or not arm.baseline]
+
+
+def from_plain(
+    arms: list[Arm],
+    values: Mapping[str, list[Estimate]],
+    unit: str,
+    documents: Callable[[Arm, Arm], DocumentError] | None = None,
+) -> dict[str, Comparison]:
+    """Each arm that has ``values``, a figure of every seed by arm, against the plain baseline of
+    its family; by seeds alone unless ``documents`` gives the error over documents.
+    """
+    means = {name: [value.mean for value in each] for name, each in values.items()}
+    present = [arm for arm in arms if arm.name in values]
+    differences = {}
+    for arm in present:
+        for other in (other for other in controls(arm, present) if other.plain):
+            pool = pool_seeds(means[each.name] for each in poolable(arm, other, present))
+            error = documents(arm, other) if documents else None
+            seeds = means[arm.name], means[other.name]
+            differences[arm.name] = contrast(arm, other, unit, *seeds, error, pool)
+    return differences
 
 
 def compare(arms: list[Arm]) -> list[Comparison]:

@@ -1,10 +1,9 @@
 """Designs of the latent beside that of their model, in Free Transformers otherwise alike."""
 
-from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pipelines.compare.arms import Arm, families
+from pipelines.compare.arms import Arm, families, grouped
 from pipelines.compare.comparison import Comparison, contrast_bounds
 
 NAMES = {
@@ -43,11 +42,10 @@ def designs(arms: Sequence[Arm]) -> list[Designs]:
     """Of each family and threshold with the model's own design and another."""
     groups = []
     for family in families([*arms]):
-        by_threshold = defaultdict(list)
-        for arm in family:
-            if not arm.baseline:
-                run = arm.run
-                by_threshold[run.kappa_bits, run.kappa_warmup_steps, run.beta].append(arm)
+        free = (arm for arm in family if not arm.baseline)
+        by_threshold = grouped(
+            free, lambda arm: (arm.run.kappa_bits, arm.run.kappa_warmup_steps, arm.run.beta)
+        )
         for alike in by_threshold.values():
             own = next((arm for arm in alike if arm.preset_design), None)
             others = [arm for arm in alike if not arm.preset_design]

@@ -10,7 +10,7 @@ from torch import Tensor
 from ftmodel.inference.passes import from_prior
 from ftmodel.model.free_transformer import FreeTransformer
 from ftmodel.synthetic import coin_flip
-from pipelines.artifacts.results import CoinDetails, CoinSequence
+from pipelines.artifacts.results import CoinSequence
 from pipelines.common.rng_streams import Purpose, generator
 from pipelines.config.data import ProcessData
 from pipelines.evaluate.label import labelled_rows
@@ -35,14 +35,11 @@ def measure(context: Context) -> None:
     rng = generator(context.settings.seed, Purpose.COIN)
     length, width = model.config.context, model.config.latent_bits
     of_prior = torch.rand(DRAWS, length, width, generator=rng).to(device)
-    sequences = []
     for i in chosen.tolist():
-        flips = rows[i, 1:] == coin_flip.ONE
         inputs = rows[i : i + 1, :-1].to(device)
         sequence = CoinSequence(
             flips="".join(coin_flip.SYMBOLS[t] for t in rows[i, 1:].tolist()),
             side=int(sides[i]),
-            ones=[0, *flips.cumsum(0).tolist()[:-1]],
             exact=to_list(exact[i]),
             given_side=float(coin_flip.probability_of_one(sides[i].double())),
         )
@@ -53,8 +50,7 @@ def measure(context: Context) -> None:
             noise = torch.rand(DRAWS, length, width, generator=rng).to(device)
             sequence.encoder_z = to_list(ones(model, model(copies, noise=noise).hidden))
             sequence.prior_z = to_list(ones(model, from_prior(model, copies, of_prior).hidden))
-        sequences.append(sequence)
-    context.details.coin = CoinDetails(coin_flip.EPSILON, sequences)
+        context.details.coin.append(sequence)
 
 
 def ones(model: FreeTransformer, hidden: Tensor) -> Tensor:

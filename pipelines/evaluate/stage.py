@@ -11,14 +11,12 @@ import os
 from dataclasses import asdict
 from functools import partial
 from math import isnan
-from statistics import fmean
 
 import torch
 
 from ftmodel.model.free_transformer import FreeTransformer
 from ftmodel.model.objective import collapsed, kl_of_use
 from pipelines.artifacts import preregistration, results
-from pipelines.artifacts.budget_results import in_last_third
 from pipelines.artifacts.checkpoint import Manifest, remove_finished
 from pipelines.artifacts.curve import Curve, read_curve
 from pipelines.artifacts.manifest import load_trained
@@ -26,8 +24,6 @@ from pipelines.artifacts.results import (
     BudgetFigures,
     Details,
     EvaluationResult,
-    Headline,
-    LastThird,
     Training,
 )
 from pipelines.artifacts.run_spec import RunSpec
@@ -108,35 +104,25 @@ def smaller_budgets(spec: RunSpec, device: torch.device) -> list[BudgetFigures]:
     return measured
 
 
-def last_third(budgets: list[BudgetFigures]) -> LastThird:
-    late = in_last_third(budgets)
-    units = [unit for unit in results.UNITS if getattr(late[0], unit)]
-    means = {unit: fmean(entry.figures(unit).bound.mean for entry in late) for unit in units}
-    return LastThird(n=len(late), **means)
-
-
-def headline(evaluation: EvaluationResult) -> Headline:
+def headline(evaluation: EvaluationResult) -> dict[str, float]:
     """The figures to compare runs by; NaN, which DVC takes for a change every time, is left out."""
     per_token, per_byte = evaluation.bits_per_token, evaluation.bits_per_byte
     gap, fresh, pinned = evaluation.gap_nats_per_token, evaluation.fresh, evaluation.pinned
-
-    def known(value: float) -> float | None:
-        return None if isnan(value) else value
-
-    return Headline(
-        bound_bits_per_token=per_token.bound.mean,
-        bound_bits_per_byte=per_byte.bound.mean if per_byte else None,
-        converged=per_token.bound.converged,
-        kl_bits_per_token=per_token.kl.mean if per_token.kl else None,
-        use_bits_per_token=per_token.use.mean if per_token.use else None,
-        gap_nats_per_token=gap.mean if gap else None,
-        valid=fresh.valid if fresh else None,
-        spread_fresh=known(fresh.spread) if fresh and pinned else None,
-        spread_pinned=known(pinned.spread) if pinned else None,
-        noise_pinned=known(pinned.noise) if pinned else None,
-        label_bits=evaluation.label.value if evaluation.label else None,
-        answers_right=evaluation.answers_right.mean if evaluation.answers_right else None,
-    )
+    figures: dict[str, float | None] = {
+        "bound_bits_per_token": per_token.bound.mean,
+        "bound_bits_per_byte": per_byte.bound.mean if per_byte else None,
+        "converged": per_token.bound.converged,  # of a calibrated bound
+        "kl_bits_per_token": per_token.kl.mean if per_token.kl else None,
+        "use_bits_per_token": per_token.use.mean if per_token.use else None,  # of z
+        "gap_nats_per_token": gap.mean if gap else None,
+        "valid": fresh.valid if fresh else None,
+        "spread_fresh": fresh.spread if fresh and pinned else None,
+        "spread_pinned": pinned.spread if pinned else None,
+        "noise_pinned": pinned.noise if pinned else None,
+        "label_bits": evaluation.label.value if evaluation.label else None,
+        "answers_right": evaluation.answers_right.mean if evaluation.answers_right else None,
+    }
+    return {name: x for name, x in figures.items() if x is not None and not isnan(x)}
 
 
 def measure_all(
@@ -150,7 +136,6 @@ def measure_all(
     if run.budgets:
         final = budget_figures(spec, spec.budgets[-1], evaluation)
         evaluation.budgets = [*smaller_budgets(spec, device), final]
-        evaluation.last_third = last_third(evaluation.budgets)
     statement = preregistration.read(spec.experiment.name, spec.name)
     details.training = Training(manifest.git_revision, manifest.device, statement)
     details.manifest, details.settings = manifest, asdict(spec.experiment.evaluation)

@@ -3,7 +3,7 @@
 from typing import Any
 
 from pipelines.common.printable import printable
-from pipelines.compare.arms import Arm
+from pipelines.compare.arms import Arm, grouped
 from pipelines.report.analysis import Analysis
 from pipelines.report.wording import count
 
@@ -12,10 +12,8 @@ def explorer_families(analysis: Analysis) -> list[dict[str, Any]]:
     """Arms with the same prompts: by data, and by prompts where contexts differ."""
     families = []
     for data, arms in analysis.by_data.items():
-        groups: dict[tuple[str, ...], list[Arm]] = {}
-        for arm in arms:
-            if prompts := tuple(g.prompt for g in arm.first.details.generations):
-                groups.setdefault(prompts, []).append(arm)
+        shown = (arm for arm in arms if arm.first.details.generations)
+        groups = grouped(shown, lambda arm: tuple(g.prompt for g in arm.first.details.generations))
         for prompts, group in groups.items():
             models = ", ".join(sorted({arm.run.model for arm in group}))
             families.append({

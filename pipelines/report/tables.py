@@ -15,12 +15,13 @@ from pipelines.compare.arms import Arm, over_seeds
 from pipelines.compare.use_of_z import UseOfZ
 from pipelines.config.arms import recipe
 from pipelines.report.analysis import Analysis
-from pipelines.report.benchmarks.table import of_family
-from pipelines.report.benchmarks.terminal import summary_lines
+from pipelines.report.benchmarks.table import Benchmarks, of_family, suite_of
 from pipelines.report.sections.figure4 import arm_scores
 from pipelines.report.wording import number, signed
 
 MAX_ARMS_PER_LINE = 8  # the table has more
+WIDTH = 110  # characters a line
+MARKS = {"better": " >", "worse": " <"}
 
 
 def curve_rows(runs: list[RunResults]) -> list[dict[str, Any]]:
@@ -75,7 +76,8 @@ def arm_row(arm: Arm) -> dict[str, Any]:
         for name, estimate in vars(arm.figures(unit)).items():
             row |= estimate_cells(f"{name}_{unit}", estimate)
     row |= estimate_cells("gap_nats_per_token", arm.gap)
-    row |= estimate_cells("elbo_gap_nats_per_token", arm.elbo_gap)
+    elbo_gap = arm.mean_of(lambda run: run.evaluation.elbo_gap_nats_per_token)
+    row |= estimate_cells("elbo_gap_nats_per_token", elbo_gap)
     row |= {"parameters": arm.parameters, "trained_tokens": arm.trained_tokens}
     row |= {"tokens_per_second": arm.tokens_per_second}
     row |= estimate_cells("last_third", over_seeds(arm.last_third) if arm.last_third else None)
@@ -128,6 +130,41 @@ def summary(analysis: Analysis, page: Path) -> str:
             "",
         )
     )
+
+
+def summary_lines(families: list[Benchmarks]) -> list[str]:
+    """Benchmarks: a table for each family, what was skipped, and what the marks mean."""
+    lines = []
+    for family in families:
+        if family.tasks:
+            run, name = family.arms[0].run, suite_of(family.arms[0].first).suite
+            lines += ["", f"suite {name} on {run.data} ({run.model}, {run.tokens:,} tokens)"]
+            lines += summary_table(family)
+        if names := family.skipped:
+            lines.append(f"skipped: {', '.join(names)} (why: see the report)")
+    if any(family.compared() for family in families):
+        lines += ["", "suite: > better, < worse than the plain baseline, beyond errors and seeds"]
+    return lines
+
+
+def summary_table(family: Benchmarks) -> list[str]:
+    """A benchmark a line, the arms side by side as far as they fit."""
+    names = ["", *(task.name for task in family.tasks)]
+    metrics = ["", *(task.metric + " ↓" * (not task.higher_is_better) for task in family.tasks)]
+    lines, columns = list[str](), [names, metrics]
+    for arm in family.arms:
+        scores = [family.final[task.key].get(arm.name) for task in family.tasks]
+        cells = [f"{s.value.mean:.3f}{MARKS.get(s.verdict, '')}" if s else "–" for s in scores]
+        wider = [*columns, [arm.name, *cells]]
+        if len(columns) > 2 and max(map(len, joined(wider))) > WIDTH:
+            lines += joined(columns)
+            wider = [names, metrics, [arm.name, *cells]]
+        columns = wider
+    return lines + joined(columns)
+
+
+def joined(columns: list[list[str]]) -> list[str]:
+    return aligned([list(row) for row in zip(*columns, strict=True)])
 
 
 def found(analysis: Analysis) -> list[str]:

@@ -19,20 +19,17 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from statistics import fmean
 from traceback import format_exc
 
 import click
 import torch
 
 from pipelines.artifacts import result_files
-from pipelines.artifacts.budget_results import in_last_third
 from pipelines.artifacts.checkpoint import Manifest
 from pipelines.artifacts.manifest import load_trained
 from pipelines.artifacts.run_spec import RunSpec
 from pipelines.artifacts.suite_results import (
     SuiteBudget,
-    SuiteLastThird,
     SuiteResults,
     TaskResult,
     TaskScore,
@@ -170,14 +167,6 @@ def sample_answers(
     return outcomes
 
 
-def last_third(budgets: list[SuiteBudget]) -> SuiteLastThird:
-    """Mean scores of the last third's checkpoints, as in Table 3; of tasks that all have."""
-    late = [budget.tasks for budget in in_last_third(budgets)]
-    names = [name for name in late[-1] if all(name in tasks for tasks in late)]
-    means = {name: fmean(tasks[name].value for tasks in late) for name in names}
-    return SuiteLastThird(n=len(late), tasks=means)
-
-
 def suite_results(spec: RunSpec, series: list[Scored]) -> SuiteResults:
     """Of a run's checkpoints in the order of their budgets."""
     suite, final = spec.experiment.suite, series[-1]
@@ -197,7 +186,6 @@ def suite_results(spec: RunSpec, series: list[Scored]) -> SuiteResults:
         for scored in series:
             tasks = {k: TaskScore(task.value, task.se) for k, task in scored.results().items()}
             results.budgets.append(SuiteBudget.of(spec, scored.budget, tasks=tasks))
-        results.last_third = last_third(results.budgets)
     return results
 
 

@@ -18,7 +18,6 @@ from pipelines.artifacts.results import (
     BudgetFigures,
     Details,
     EvaluationResult,
-    Headline,
     SuiteResults,
     TaskResult,
     TaskScore,
@@ -47,7 +46,7 @@ def read_tracked(journal: Path) -> Tracked:
             if manifest and manifest.tracking_key == run.key:
                 path = folder / "evaluation.json"
                 evaluation = results.read(path, EvaluationResult, "evaluate")
-                headline = results.read(folder / "metrics.json", Headline, "evaluate")
+                headline = results.read(folder / "metrics.json", dict[str, float], "evaluate")
                 add_evaluation(run, evaluation, headline, changed(path))
                 run.files.append(folder / "details.json")
         if (path := folder / "suite.json").exists():
@@ -71,7 +70,9 @@ def bounds(measured: BudgetFigures | EvaluationResult) -> dict[str, float]:
     return {unit: figures.bound.mean for unit, figures in units.items() if figures}
 
 
-def add_evaluation(run: Tracked, evaluation: EvaluationResult, headline: Headline, at: int) -> None:
+def add_evaluation(
+    run: Tracked, evaluation: EvaluationResult, headline: dict[str, float], at: int
+) -> None:
     """At every budget, each with the logged model of its checkpoint."""
     run.params = {key: str(getattr(evaluation, key)) for key in OF_THE_RUN} | run.params
     run.tags |= evaluation_tags(evaluation)
@@ -84,7 +85,7 @@ def add_evaluation(run: Tracked, evaluation: EvaluationResult, headline: Headlin
         run.add("eval", figures, budget.tokens, at, of)
     of = (run.add_model(evaluation.trained_tokens), *held)
     run.add("bound", bounds(evaluation), evaluation.trained_tokens, at, of)
-    figures = {k: v for k, v in results.flat(headline).items() if not k.startswith(NOT_CHARTED)}
+    figures = {k: v for k, v in headline.items() if not k.startswith(NOT_CHARTED)}
     run.add("eval", figures, evaluation.trained_tokens, at, of)
 
 

@@ -116,7 +116,7 @@ def test_the_scored_bound_is_of_what_was_picked(shards, model, monkeypatch):
     units = scores.tokens.sum().item() * np.log(2)
     assert bound.half_variance == pytest.approx(filters.var(0).sum().item() / 4 / units)
     assert evaluation.calibration is picked and str(bound).endswith(" (not converged)")
-    assert bound.converged is headline(evaluation).converged is False
+    assert bound.converged is headline(evaluation)["converged"] is False
 
 
 def test_auto_is_repeatable_and_picks_nothing_where_nothing_is_to_be_picked(shards, model):

@@ -56,12 +56,12 @@ def test_the_coin_is_shown_with_z_of_the_encoder_and_z_of_the_prior(monkeypatch)
     shards = SimpleNamespace(documents=lambda split: (row.numpy() for row in rows))
     model = Speaks()
     settings = EvaluationConfig(seed=DATA.seed)
-    details = SimpleNamespace()
+    details = SimpleNamespace(coin=[])
     measured = model, shards, DATA, settings, torch.device("cpu"), None, None, details
     coin.measure(Context(*measured))
     asked = iter(model.asked)
     of_prior = []
-    for sequence in details.coin.sequences:
+    for sequence in details.coin:
         (inputs, noise, _), (again, _, prior) = next(asked), next(asked)
         assert noise is not None and prior is not None
         for given in (inputs, again):

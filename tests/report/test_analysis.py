@@ -18,7 +18,12 @@ def test_every_comparison_is_computed_once_a_report(tmp_path, monkeypatch):
     def calls(module, name):
         """The arguments of all calls of a function, from now on."""
         found, original = [], getattr(module, name)
-        monkeypatch.setattr(module, name, lambda *given: found.append(given) or original(*given))
+
+        def noted(*given, **named):
+            found.append(given)
+            return original(*given, **named)
+
+        monkeypatch.setattr(module, name, noted)
         return found
 
     runs = {"base": run("text"), "free": run("text", kappa=0.5), "sums": run(), "z": run(kappa=1.0)}
@@ -27,7 +32,7 @@ def test_every_comparison_is_computed_once_a_report(tmp_path, monkeypatch):
         write_suite(tmp_path, name, {"facts": task(0.3)})
     compared, on_suites = calls(analysis, "compare"), calls(analysis, "benchmarks")
     tables, bounds = calls(analysis, "budget_table"), calls(comparison, "contrast_bounds")
-    scores = calls(table, "compare_scores")
+    scores = calls(table, "score_error")
     shared = analysis_of(tmp_path)
     assert findings(shared) and picture(shared) and all_sections(shared)
     assert shared.comparisons_made == 3
@@ -38,4 +43,4 @@ def test_every_comparison_is_computed_once_a_report(tmp_path, monkeypatch):
 
 
 def test_budgets_and_benchmarks_use_the_rule_of_the_bounds():
-    assert budgets.contrast is table.contrast is comparison.contrast
+    assert budgets.from_plain is table.from_plain is comparison.from_plain

@@ -16,13 +16,13 @@ from pipelines import inputs
 from pipelines.artifacts.checkpoint import load_model
 from pipelines.artifacts.paths import checkpoint_path
 from pipelines.artifacts.run_spec import RunSpec
-from pipelines.artifacts.suite_results import SuiteBudget, SuiteLastThird, TaskResult, TaskScore
+from pipelines.artifacts.suite_results import TaskResult
 from pipelines.common.atomic_files import ROOT
 from pipelines.common.errors import UserError
 from pipelines.config.load import load_experiment
 from pipelines.config.suite import SuiteTask
 from pipelines.suite import benchmark_data, stage as suite, task_index
-from pipelines.suite.stage import Progress, decisive, last_third, score_run
+from pipelines.suite.stage import Progress, decisive, score_run
 from pipelines.suite.tasks import Outcome
 from tests.support.mutants import rejects
 from tests.support.training import same, tracked_runs, train_run
@@ -94,7 +94,7 @@ def test_a_killed_stage_goes_on_and_files_and_mlflow_hold_what_was_measured(
     said = capsys.readouterr().out
     assert f"{RUN}: skipped functions: programs" in said
     assert all(f"{RUN}: idioms, {name}: pass_at_1 " in said for name in WAYS)
-    assert "budgets" not in found and "last_third" not in found
+    assert "budgets" not in found
     for name, told in found["tasks"].items():
         assert told["value"] == metrics[name] and told["version"] == "1.0"
         assert (told["documents"], told["shots"], len(logged(name))) == (3, 0, 3)
@@ -189,22 +189,11 @@ def test_each_smaller_budget_is_scored_with_its_own_model(workspace, monkeypatch
     for tokens, value in zip((*budgets, None), values, strict=True):
         model, _ = load_model(checkpoint_path("smoke", RUN, tokens))
         assert same(weights[value], model.state_dict())
-    assert found["last_third"]["n"] == 2
-    mean = found["last_third"]["tasks"]["passages"]
-    assert mean == pytest.approx((values[1] + values[2]) / 2)
     client, (tracked,) = tracked_runs()
     history = client.get_metric_history(tracked.info.run_id, "suite/passages")
     assert [(m.step, m.value) for m in history] == [
         (steps * BATCH, value) for steps, value in zip((5, 15, 20), values, strict=True)
     ]
-
-
-def test_the_last_third_takes_what_all_its_checkpoints_were_scored_on():
-    def at(tokens, **values):
-        return SuiteBudget(tokens, tokens, True, {k: TaskScore(v) for k, v in values.items()})
-
-    series = [at(199, a=9, b=9), at(200, a=2.0), at(250, a=3.0, b=1.0), at(300, a=4.0, b=1.0)]
-    assert last_third(series) == SuiteLastThird(n=3, tasks={"a": 3.0})
 
 
 SPEC = SuiteTask(task="ft_words", key="acc,none")

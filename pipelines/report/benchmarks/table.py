@@ -10,15 +10,17 @@ the error over seeds as well.
 
 from collections import defaultdict
 from dataclasses import dataclass
+from functools import partial
 from math import hypot, nan
 
 import torch
 
-from ftmodel.analysis.differences import DocumentError, document_error, pool_seeds
-from pipelines.artifacts.results import Estimate, SuiteBudget, SuiteResults, TaskResult, TaskScore
+from ftmodel.analysis.differences import DocumentError, document_error
+from pipelines.artifacts.budget_results import in_last_third
+from pipelines.artifacts.results import Estimate, SuiteResults, TaskResult, TaskScore
 from pipelines.artifacts.run_results import RunResults
-from pipelines.compare.arms import Arm, OverSeeds, families, over_seeds
-from pipelines.compare.comparison import Comparison, contrast, controls
+from pipelines.compare.arms import Arm, OverSeeds, families, grouped, over_seeds
+from pipelines.compare.comparison import Comparison, from_plain
 from pipelines.report.benchmarks.paper_tables import paper_name
 from pipelines.report.wording import listed
 
@@ -44,16 +46,15 @@ class Score:
     """An arm's score on a benchmark, over its seeds."""
 
     value: OverSeeds
-    baseline: float | None  # the plain baseline's score
-    difference: Comparison | None  # from it
+    difference: Comparison | None  # from the plain baseline
     higher_is_better: bool
 
     @property
     def relative(self) -> float | None:
         """Percent above the baseline, as the paper prints it; None if the baseline's score is 0."""
-        if self.difference is None or not self.baseline:
+        if self.difference is None or not (baseline := self.value.mean - self.difference.mean):
             return None
-        return 100 * self.difference.mean / abs(self.baseline)
+        return 100 * self.difference.mean / abs(baseline)
 
     @property
     def verdict(self) -> str:
@@ -144,41 +145,30 @@ def alike(run: RunResults, task: Task) -> bool:
 
 
 def scores(arms: list[Arm], task: Task, late: bool) -> dict[str, Score]:
-    """By arm; ``late``: the means over the last third."""
-    values = {
-        arm.name: late_values(arm, task) if late else final_values(arm, task)
-        for arm in arms
-        if all(alike(run, task) for run in arm.runs)
+    """By arm; ``late``: the means over the last third, which are compared over the same budgets."""
+    values: dict[str, list[Estimate]] = {}
+    for arm in (arm for arm in arms if all(alike(run, task) for run in arm.runs)):
+        of_seeds = late_values(arm, task) if late else final_values(arm, task)
+        if len(of_seeds) == len(arm.runs):
+            values[arm.name] = of_seeds
+    error = partial(score_error, task=task, values=values, late=late)
+    differences: dict[str, Comparison] = {}
+    for group in grouped(arms, late_tokens).values() if late else [arms]:
+        differences |= from_plain(group, values, task.metric, error)
+    return {
+        name: Score(over_seeds(each), differences.get(name), task.higher_is_better)
+        for name, each in values.items()
     }
-    present = [arm for arm in arms if len(values.get(arm.name, [])) == len(arm.runs)]
-    by_arm = {}
-    for arm in present:
-        baseline = difference = None
-        pooled = [each for each in present if not late or late_tokens(each) == late_tokens(arm)]
-        for other in (other for other in controls(arm, present) if other.plain and other in pooled):
-            baseline = over_seeds(values[other.name]).mean
-            difference = compare_scores(arm, other, task, values, late, pooled)
-        value = over_seeds(values[arm.name])
-        by_arm[arm.name] = Score(value, baseline, difference, task.higher_is_better)
-    return by_arm
 
 
-def compare_scores(
-    arm: Arm,
-    other: Arm,
-    task: Task,
-    values: dict[str, list[Estimate]],
-    late: bool,
-    pooled: list[Arm],
-) -> Comparison:
-    """An arm against another by the scores of every seed, ``values`` by arm."""
-    error = None if late else paired_error(arm, other, task)
-    if error is None:
-        errors = [over_seeds(values[each.name]).se for each in (arm, other)]
-        error = DocumentError(hypot(*errors), task.documents - 1)
-    means = {each.name: [value.mean for value in values[each.name]] for each in pooled}
-    pool = pool_seeds(means.values())
-    return contrast(arm, other, task.metric, means[arm.name], means[other.name], error, pool)
+def score_error(
+    arm: Arm, other: Arm, task: Task, values: dict[str, list[Estimate]], late: bool
+) -> DocumentError:
+    """Of the difference of two arms' scores over documents, ``values`` by arm."""
+    if not late and (error := paired_error(arm, other, task)):
+        return error
+    errors = [over_seeds(values[each.name]).se for each in (arm, other)]
+    return DocumentError(hypot(*errors), task.documents - 1)
 
 
 def final_values(arm: Arm, task: Task) -> list[Estimate]:
@@ -197,19 +187,13 @@ def late_values(arm: Arm, task: Task) -> list[Estimate]:
     """
     return [
         over_seeds([score_of(budget.tasks[task.key]) for budget in late])
-        for late in map(late_budgets, arm.runs)
+        for late in (in_last_third(suite_of(run).budgets) for run in arm.runs)
         if len(late) > 1 and all(task.key in budget.tasks for budget in late)
     ]
 
 
-def late_budgets(run: RunResults) -> list[SuiteBudget]:
-    """The budgets in the last third of training."""
-    suite = suite_of(run)
-    return suite.budgets[-suite.last_third.n :] if suite.last_third else []
-
-
-def late_tokens(arm: Arm) -> list[int]:
-    return [budget.tokens for budget in late_budgets(arm.first)]
+def late_tokens(arm: Arm) -> tuple[int, ...]:
+    return tuple(budget.tokens for budget in in_last_third(suite_of(arm.first).budgets))
 
 
 def paired_error(arm: Arm, other: Arm, task: Task) -> DocumentError | None:

@@ -1,6 +1,5 @@
 """The benchmarks of a suite, beside the paper's tables."""
 
-from collections import defaultdict
 from statistics import fmean
 
 from pipelines.artifacts.run_results import fraction
@@ -10,12 +9,11 @@ from pipelines.report.benchmarks.paper_tables import PaperScores, PaperTable, ne
 from pipelines.report.benchmarks.pass_at_k import sampled_tasks
 from pipelines.report.benchmarks.plot import during_training, with_budgets
 from pipelines.report.benchmarks.table import Benchmarks, Score, Scores, Task, alike, suite_of
-from pipelines.report.blocks import Block, Picture, Section, Table, Text, fold, heading
+from pipelines.report.blocks import Block, Picture, Section, Table, Text, heading
 from pipelines.report.explanations import explained
 from pipelines.report.markdown import escaped
 from pipelines.report.wording import comparisons_made, estimate, listed, magnitude, number, percent
 
-MAX_RATIO_ALIKE = 1.1  # of the sizes of models and trainings that are called alike
 SCORING = {
     "marginal": "averaged in probability over K = {} samples of z: z for the prompt from the "
     "encoder, which reads the prompt only, z for the answer from the prior (marginal)",
@@ -33,26 +31,15 @@ def section(analysis: Analysis) -> Section | None:
     for family in families:
         blocks += family_blocks(family, analysis)
     blocks += [*map(Text, scoring_words(families))]
-    if any(map(beside, families)):
-        for paper in read_tables():
-            shown = sorted(paper.kappas)
-            rows = [[name, s.metric, *paper_cells(s, shown)] for name, s in paper.scores.items()]
-            table = Table(["benchmark", "metric", *paper_heads(shown)], rows)
-            blocks.append(fold(f"{paper_words(paper)}, whole", [table]))
     return Section("benchmarks", "Benchmarks", blocks)
 
 
 def suite_words(families: list[Benchmarks]) -> str:
     suites = [suite_of(run) for family in families for run in family.runs]
-    names, harnesses, seeds = (
-        listed(dict.fromkeys(map(str, each)))
-        for each in zip(*((s.suite, s.harness, s.seed) for s in suites), strict=True)
-    )
-    said = f"Suite {names}, run by {harnesses} with seed {seeds}"
-    limits = {suite.limit for suite in suites}
-    if limit := max((limit for limit in limits if limit is not None), default=0):
-        some = "some runs " if None in limits else ""
-        said += f", {some}on at most {limit:,} documents a task"
+    first, harnesses = suites[0], listed(dict.fromkeys(suite.harness for suite in suites))
+    said = f"Suite {first.suite}, run by {harnesses} with seed {first.seed}"
+    if first.limit:
+        said += f", on at most {first.limit:,} documents a task"
         parts = [key for suite in suites for key, task in suite.tasks.items() if task.subtasks]
         said += f" (of {listed(dict.fromkeys(parts))}: of each part)" if parts else ""
     return f"{said}. ± is one standard error over documents."
@@ -120,14 +107,12 @@ def paper_cells(scores: PaperScores | None, shown: list[float]) -> list[str]:
     return [number(scores.baseline, 3), *free]
 
 
-def paper_heads(shown: list[float]) -> list[str]:
-    return ["baseline", *(f"κ = {fraction(kappa)}" for kappa in shown)]
-
-
 def score_table(family: Benchmarks, scores: Scores, paper: PaperTable | None) -> Table:
     shown = sorted(paper.kappas & kappas(family)) if paper else []
     head = ["benchmark", "metric", "shots", "documents", "version", *map(arm_head, family.arms)]
-    head += [f"paper, {paper.name}: {each}" for each in paper_heads(shown)] if paper else []
+    if paper:
+        columns = ["baseline", *(f"κ = {fraction(kappa)}" for kappa in shown)]
+        head += [f"paper, {paper.name}: {each}" for each in columns]
     rows = [
         [
             task.name,
@@ -168,10 +153,6 @@ def comparison_words(family: Benchmarks) -> list[str]:
         f"{sum(score.counts for score in compared)} found a difference; about one in twenty "
         "comparisons between equal arms finds a difference by chance."
     )
-    if all(len(arm.runs) == 1 for arm in family.arms):
-        said += (
-            " With one seed per arm a difference is about these models: another seed may undo it."
-        )
     return [said]
 
 
@@ -182,15 +163,12 @@ def paper_notes(family: Benchmarks, paper: PaperTable | None) -> list[str]:
         why = "no Free Transformer here has a κ of theirs" if common else "they have none of these"
         alone = f"The paper’s tables are not put beside these benchmarks: {why}."
         return [alone] * bool(family.tasks)
-    ours = (family.baseline or family.arms[0]).parameters, family.arms[0].trained_tokens
-    larger, longer = factor(paper.parameters, ours[0]), factor(paper.tokens, ours[1])
-    apart = [f"{larger} times as large"] * bool(larger)
-    apart += [f"trained on {longer} times as many tokens"] * bool(longer)
-    how = f"the paper’s models are {' and '.join(apart)}" if apart else "about alike in both"
+    ours = family.baseline or family.arms[0]
     said = [
-        f"Beside them: {paper.name} of the paper, the nearest in size and training. {size(*ours)} "
-        f"here, {size(paper.parameters, paper.tokens)} there: {how}. The paper gives no errors and "
-        "one model per arm, so none of its differences is claimed here."
+        f"Beside them: {paper_words(paper)}, the nearest in size and training. Here: "
+        f"{magnitude(ours.parameters)} parameters, {magnitude(ours.trained_tokens)} tokens. The "
+        "paper gives no errors and one model per arm, so none of its differences is claimed here. "
+        "[Its tables](../../docs/paper/README.md)"
     ]
     others = [
         f"{task.name} ({task.metric} here, {paper.scores[task.name].metric} there)"
@@ -200,17 +178,6 @@ def paper_notes(family: Benchmarks, paper: PaperTable | None) -> list[str]:
     if others:
         said.append(f"Not compared with the paper, because the metric differs: {listed(others)}.")
     return said
-
-
-def size(parameters: float, tokens: float) -> str:
-    return f"{magnitude(parameters)} parameters and {magnitude(tokens)} tokens"
-
-
-def factor(theirs: float, ours: float) -> str:
-    """How many times larger theirs is, 1,500,000; empty where they are about alike."""
-    if max(theirs / ours, ours / theirs) <= MAX_RATIO_ALIKE:
-        return ""
-    return f"{float(f'{theirs / ours:.3g}'):,.10g}"
 
 
 def paper_words(paper: PaperTable) -> str:
@@ -278,16 +245,11 @@ def sampled_blocks(family: Benchmarks, name: str) -> list[Block]:
 
 
 def scoring_words(families: list[Benchmarks]) -> list[str]:
-    """How Free Transformers were scored, if there are any; of which arms, if in several ways."""
-    groups: dict[tuple[str, int], list[str]] = defaultdict(list)
-    for arm in (arm for family in families for arm in family.arms if not arm.baseline):
-        suite = suite_of(arm.first)
-        groups[suite.scoring, suite.samples].append(arm.name)
-    ways = [
-        SCORING[method].format(samples) + (f" ({listed(arms)})" if len(groups) > 1 else "")
-        for (method, samples), arms in groups.items()
-    ]
-    if any(arm.run.random_prefix for family in families for arm in family.arms):
+    """How Free Transformers were scored, if there are any: all in the way that the suite has."""
+    arms = [arm for family in families for arm in family.arms]
+    suites = [suite_of(arm.first) for arm in arms if not arm.baseline]
+    ways = [SCORING[suite.scoring].format(suite.samples) for suite in suites[:1]]
+    if any(arm.run.random_prefix for arm in arms):
         ways.append("with a random prefix, averaged in probability over as many prefixes")
     if not ways:
         return []

@@ -133,11 +133,6 @@ def how_to_read(arms: list[Arm], unit: str, seeds: bool, settings: EvaluationCon
             f"documents: {largest.se:.5f}). Half the variance of its log estimate, roughly its "
             f"distance from the NLL, is at most {half:.5f}."
         )
-        if any(arm.run.random_prefix for arm in arms):
-            texts.append(
-                "A baseline with a random prefix stands in the same column: −log of the mean "
-                "probability over as many random prefixes as a filter has particles."
-            )
     if unit == "bits_per_byte":
         texts.append("Quote bits per byte: tokenizers differ, bytes do not.")
     if exact := first.bits_per_token.exact:

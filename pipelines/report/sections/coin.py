@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from matplotlib.figure import Figure
 
-from pipelines.artifacts.results import CoinDetails, CoinSequence
+from pipelines.artifacts.results import CoinSequence
 from pipelines.compare.arms import Arm
 from pipelines.report.analysis import Analysis
 from pipelines.report.blocks import Section
@@ -26,7 +26,7 @@ def section(analysis: Analysis) -> Section | None:
     return Section("coin", "The paper’s coin", figures) if figures else None
 
 
-def coins(*arms: Arm) -> dict[str, CoinDetails]:
+def coins(*arms: Arm) -> dict[str, list[CoinSequence]]:
     """What runs expect of flips, by their names."""
     runs = (run for arm in arms for run in arm.runs)
     return {run.name: coin for run in runs if (coin := run.details.coin)}
@@ -39,10 +39,10 @@ def lines_of(sequence: CoinSequence) -> dict[str, list[list[float]]]:
     return dict(zip(LINES, ([sequence.exact], [[sequence.given_side]], model, *of_z), strict=True))
 
 
-def coin_flip(runs: Mapping[str, CoinDetails]) -> Figure:
+def coin_flip(runs: Mapping[str, list[CoinSequence]]) -> Figure:
     """P(next flip is 1) against flips seen: a row per run, a column per held-out sequence."""
-    columns = len(next(iter(runs.values())).sequences)
-    shown = [(name, each) for name, coin in runs.items() for each in coin.sequences]
+    columns = len(next(iter(runs.values())))
+    shown = [(name, each) for name, coin in runs.items() for each in coin]
     figure, grid = panels(len(shown), columns, (4.2, 2.5), 0.9, sharex=True, sharey=True)
     drawn = set[str]()
     for place, (axes, (name, sequence)) in enumerate(zip(grid, shown, strict=True)):

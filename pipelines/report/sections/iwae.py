@@ -12,13 +12,14 @@ from pipelines.report.style import Style, below, dots, plain
 
 def section(analysis: Analysis) -> Section | None:
     words = "IWAE-K bound minus the filtering bound"
-    figures = analysis.pictures("samples", words, has_iwae, bound_by_samples)
+    figures = analysis.pictures("samples", words, samples, bound_by_samples)
     title = "How loose ELBO and IWAE are"
     return Section("iwae", title, figures) if figures else None
 
 
-def has_iwae(arm: Arm) -> bool:
-    return all(run.evaluation.iwae_by_samples for run in arm.runs)
+def samples(arm: Arm) -> list[int]:
+    """K, of a Free Transformer."""
+    return sorted(arm.first.evaluation.iwae_by_samples or {})
 
 
 def bound_by_samples(arms: list[Arm], style: Mapping[str, Style]) -> Figure:
@@ -28,10 +29,9 @@ def bound_by_samples(arms: list[Arm], style: Mapping[str, Style]) -> Figure:
     for arm in arms:
         for run in arm.runs:
             bounds = run.evaluation.iwae_by_samples or {}
-            samples = sorted(bounds)
             filtering = run.figures("bits_per_token").bound.mean
-            above = [bounds[k].mean - filtering for k in samples]
-            axes.plot(samples, above, lw=1.1, **dots(style[arm.name]))
+            above = [bounds[k].mean - filtering for k in samples(arm)]
+            axes.plot(samples(arm), above, lw=1.1, **dots(style[arm.name]))
     plain(axes, "IWAE-K bound minus the filtering bound", "samples K", "bits per token")
     axes.set_xscale("log", base=2)
     axes.xaxis.set_major_formatter("{x:g}")

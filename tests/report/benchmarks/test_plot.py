@@ -27,7 +27,7 @@ def found(tmp_path_factory):
     write_experiment(folder, runs, {})
     tasks = {key: task(0.5, higher_is_better=key != "loss") for key in TASKS}
     for name, spec in runs.items():
-        more = {"budgets": budgets(0.1 * spec["seed"]), "last_third": {"n": 1, "tasks": {}}}
+        more = {"budgets": budgets(0.1 * spec["seed"])}
         write_suite(folder, name, tasks, **({} if name.startswith("plus") else more))
     (made,) = benchmarks(arms_of(folder))
     return made

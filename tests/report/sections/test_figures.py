@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from pipelines.artifacts.curve import CurveRow
-from pipelines.artifacts.results import BudgetFigures, CoinDetails, CoinSequence, Estimate, Figures
+from pipelines.artifacts.results import BudgetFigures, CoinSequence, Estimate, Figures
 from pipelines.config.schema import Run
 from pipelines.report.headline import picture
 from pipelines.report.sections.budgets import bound_by_budget
@@ -79,7 +79,9 @@ def test_snapshots_are_hollow_and_apart_from_annealed_models(tmp_path):
     assert [tick.get_text() for tick in axes.get_xticklabels()] == ["1", "2", "4"]
 
 
-@rejects(' «run.figures("bits_per_token").bound→bounds[samples[-1]]».', "IWAE drawn above its last")
+@rejects(
+    ' «run.figures("bits_per_token").bound→bounds[samples(arm)[-1]]».', "IWAE drawn above its last"
+)
 def test_iwae_is_drawn_above_the_filtering_bound(tmp_path):
     free = seeded(tmp_path, {"two": run(kappa=2.0)}, {"two": [0.5, 0.5]}).arms
     for measured in free[0].runs:
@@ -134,7 +136,7 @@ def test_seeds_look_like_their_arm():
     assert len({line.get_color() for line in alone}) == 1
 
 
-SHOWN = CoinSequence("101", 1, ones=[0, 1, 1], exact=[0.5, 0.7, 0.5], given_side=0.8)
+SHOWN = CoinSequence("101", 1, exact=[0.5, 0.7, 0.5], given_side=0.8)
 COIN = replace(SHOWN, model=[0.5, 0.6, 0.4])
 COIN_BY_Z = replace(SHOWN, encoder_z=[[0.8, 0.81, 0.82]] * 2, prior_z=[[0.2, 0.3, 0.4]] * 2)
 
@@ -146,11 +148,11 @@ def drawn_values(axes):
 
 def test_a_row_a_run_and_a_column_a_sequence():
     runs = {"base": COIN, "free": COIN_BY_Z}
-    figure = coin_flip({name: CoinDetails(0.2, [each] * 3) for name, each in runs.items()})
+    figure = coin_flip({name: [each] * 3 for name, each in runs.items()})
     assert len(figure.axes) == 2 * 3
     assert drawn_values(figure.axes[0]) == [SHOWN.exact, COIN.model]
     assert drawn_values(figure.axes[3]) == [SHOWN.exact, *COIN_BY_Z.encoder_z, *COIN_BY_Z.prior_z]
-    (alone,) = coin_flip({"base": CoinDetails(0.2, [COIN])}).legends
+    (alone,) = coin_flip({"base": [COIN]}).legends
     named = [[text.get_text() for text in each.get_texts()] for each in (alone, *figure.legends)]
     assert named == [list(LINES)[:3], list(LINES)]  # what is drawn
 
