@@ -82,7 +82,10 @@ def test_what_makes_no_chart_is_in_tags_and_parameters(run):
     assert int(run.data.params["parameters"]) > 1000
 
 
-@rejects('" if «kappa_bits is None→not kappa_bits»', "a threshold of 0 tagged as a baseline")
+@rejects(
+    '"baseline" if «manifest.run["kappa_bits"] is None→not manifest.run["kappa_bits"]» else',
+    "a threshold of 0 tagged as a baseline",
+)
 def test_kappa_is_a_number_that_a_baseline_has_not(workspace):
     smoke = settings()
     smoke.models["m"], smoke.runs["name"] = smoke.models["target_small"], smoke.runs[RUN]
