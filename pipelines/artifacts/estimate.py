@@ -45,6 +45,7 @@ class Estimate:
 
 
 def document_sums(values: Tensor, document: Tensor) -> tuple[Tensor, Tensor]:
-    """Sums of values (n,) by ``document`` (n,), and how many values each has: (D,) both."""
+    """Sums of values (n, …) by ``document`` (n,), (D, …), and how many values each has, (D,)."""
     _, index, counts = document.unique(return_inverse=True, return_counts=True)
-    return values.new_zeros(len(counts)).index_add_(0, index, values), counts
+    zeros = values.new_zeros(len(counts), *values.shape[1:])
+    return zeros.index_add_(0, index, values), counts

@@ -5,7 +5,6 @@ from math import sqrt
 from time import perf_counter
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -16,6 +15,7 @@ from ftmodel.inference.bounds import exact_nll, importance_bound, latent_bounds
 from ftmodel.inference.sequence_bound import default_proposal, enumerable, enumerated_nll
 from ftmodel.model.free_transformer import FreeTransformer
 from ftmodel.synthetic.registry import PROCESSES
+from pipelines.artifacts.estimate import document_sums
 from pipelines.artifacts.packing import Batch, held_out, noise_of, packed
 from pipelines.artifacts.results import Details, Estimate, EvaluationResult, Figures
 from pipelines.artifacts.tokens.shards import Shards
@@ -191,13 +191,11 @@ def bounds_of(
 
 def per_document(parts: list[Sums], documents: list[int]) -> DocumentScores:
     """Sums over the documents of which ``parts``, batches of chunks, hold the sums."""
-    _, index = np.unique(documents, return_inverse=True)
     totals: dict[str, Any] = {}
     for name, first in vars(parts[0]).items():
         if first is not None:
             values = torch.cat([getattr(part, name) for part in parts]).double()
-            zeros = values.new_zeros(index.max() + 1, *values.shape[1:])
-            totals[name] = zeros.index_add_(0, torch.from_numpy(index), values)
+            totals[name], _ = document_sums(values, torch.tensor(documents))
     return DocumentScores(**totals)
 
 

@@ -148,7 +148,8 @@ def scores(arms: list[Arm], task: Task, late: bool) -> dict[str, Score]:
     """By arm; ``late``: the means over the last third, which are compared over the same budgets."""
     values: dict[str, list[Estimate]] = {}
     for arm in (arm for arm in arms if all(alike(run, task) for run in arm.runs)):
-        of_seeds = late_values(arm, task) if late else final_values(arm, task)
+        final = [score_of(suite_of(run).tasks[task.key]) for run in arm.runs]
+        of_seeds = late_values(arm, task) if late else final
         if len(of_seeds) == len(arm.runs):
             values[arm.name] = of_seeds
     error = partial(score_error, task=task, values=values, late=late)
@@ -169,11 +170,6 @@ def score_error(
         return error
     errors = [over_seeds(values[each.name]).se for each in (arm, other)]
     return DocumentError(hypot(*errors), task.documents - 1)
-
-
-def final_values(arm: Arm, task: Task) -> list[Estimate]:
-    """Of each seed."""
-    return [score_of(suite_of(run).tasks[task.key]) for run in arm.runs]
 
 
 def score_of(score: TaskScore) -> Estimate:
