@@ -111,8 +111,8 @@ def from_plain(
     unit: str,
     documents: Callable[[Arm, Arm], DocumentError] | None = None,
 ) -> dict[str, Comparison]:
-    """Each arm that has ``values``, a figure of every seed by arm, against the plain baseline of
-    its family; by seeds alone unless ``documents`` gives the error over documents.
+    """Compare the arms that have ``values`` (a figure of every seed, by arm) with the plain
+    baseline of their family. Without ``documents``, the error over documents, seeds alone decide.
     """
     means = {name: [value.mean for value in each] for name, each in values.items()}
     present = [arm for arm in arms if arm.name in values]

@@ -34,9 +34,9 @@ def with_proposal(settings: EvaluationConfig, run: Run, design: LatentDesign) ->
     return replace(settings, proposal=default_proposal(design, run.kappa_bits or 0))
 
 
-@dataclass
-class Sums:
-    """Sums over the scored tokens of each of n chunks or documents, nats: (n,) each."""
+@dataclass(frozen=True)
+class DocumentScores:
+    """Sums over the scored tokens of each of n documents, nats, float64: (n,) each."""
 
     tokens: Tensor
     bytes: Tensor | None = None  # of text
@@ -54,6 +54,9 @@ class Sums:
     exact: Tensor | None = None  # of a process
     kl_bits: Tensor | None = None  # (n, H)
     iwae_by_samples: Tensor | None = None  # (n, len(sample_counts))
+    tokens_per_second: float = 0.0
+    filters: int = 1  # that `filtering` is the mean of
+    calibration: Calibration | None = None
 
     @property
     def bound(self) -> Tensor:
@@ -63,15 +66,6 @@ class Sums:
         bound = self.filtering if self.nll is None else self.nll
         assert bound is not None
         return bound
-
-
-@dataclass
-class DocumentScores(Sums):
-    """Sums over documents, float64."""
-
-    tokens_per_second: float = 0.0
-    filters: int = 1  # that `filtering` is the mean of
-    calibration: Calibration | None = None
 
     def figures(self, sizes: Tensor) -> Figures:
         """Bits per token or byte, of documents with ``sizes`` of these."""
@@ -125,7 +119,7 @@ def score(
     process = PROCESSES[data.source] if isinstance(data, ProcessData) else None
     token_bytes = None if process else shards.token_bytes()
     documents: list[int] = []
-    parts: list[Sums] = []
+    parts: list[dict[str, Tensor]] = []
     start = perf_counter()
     held_out_tokens = shards.metadata.splits["validation"].tokens
     total = min(settings.tokens or held_out_tokens, held_out_tokens)
@@ -137,19 +131,24 @@ def score(
             part = bounds_of(model, batch, settings, device, merge=calibration is not None)
             ids = [torch.from_numpy(chunk.tokens) for chunk in batch.chunks]
             if process:
-                part.exact = -process.log_probability(torch.stack(ids))
+                part["exact"] = -process.log_probability(torch.stack(ids))
             if token_bytes is not None:
-                part.bytes = torch.stack([token_bytes[chunk[1:]].sum() for chunk in ids])
+                part["bytes"] = torch.stack([token_bytes[chunk[1:]].sum() for chunk in ids])
             parts.append(part)
             documents += [chunk.document for chunk in batch.chunks]
-            progress.update(int(part.tokens.sum()))
+            progress.update(int(part["tokens"].sum()))
     seconds = perf_counter() - start
     if not parts:
         raise UserError(f"{shards.folder}: its validation part has no document")
-    scores = per_document(parts, documents)
-    scores.filters, scores.calibration = settings.filters, calibration
-    scores.tokens_per_second = scores.tokens.sum().item() / seconds
-    return scores
+    whole = {name: torch.cat([part[name] for part in parts]).double() for name in parts[0]}
+    document = torch.tensor(documents)
+    sums: dict[str, Any] = {k: document_sums(each, document)[0] for k, each in whole.items()}
+    return DocumentScores(
+        **sums,
+        tokens_per_second=sums["tokens"].sum().item() / seconds,
+        filters=settings.filters,
+        calibration=calibration,
+    )
 
 
 def bounds_of(
@@ -158,12 +157,14 @@ def bounds_of(
     settings: EvaluationConfig,
     device: torch.device,
     merge: bool,
-) -> Sums:
-    """Sums over each chunk of a batch; whether filters are merged, as under a calibration."""
+) -> dict[str, Tensor]:
+    """Sums over each of n chunks of a batch, (n, …), under the names of DocumentScores; whether
+    filters are merged, as under a calibration.
+    """
     inputs, targets, ids = (t.to(device) for t in (batch.inputs, batch.targets, batch.segment_ids))
     tokens = torch.tensor([len(chunk) for chunk in batch.chunks])
     if not model.config.noise_width:
-        return Sums(tokens, nll=exact_nll(model, inputs, targets, ids).cpu())
+        return {"tokens": tokens, "nll": exact_nll(model, inputs, targets, ids).cpu()}
     if enumerable(model.config):  # twice the NLL itself
         filters = enumerated_nll(model, inputs, targets, ids).cpu().expand(2, -1)
     else:
@@ -171,15 +172,15 @@ def bounds_of(
         filters = filter_estimates(model, batch.chunks, settings, *common)
     filtering, variance = merged(filters) if merge else filters.mean(0), filters.var(0)
     if model.latent is None:
-        return Sums(tokens, filtering=filtering, filtering_variance=variance)
+        return {"tokens": tokens, "filtering": filtering, "filtering_variance": variance}
     draw = noise_of(batch, model.config.latent_bits, settings.seed, Purpose.BOUNDS, device)
     bounds = latent_bounds(model, inputs, targets, settings.iwae_samples, draw, ids)
     sums = {name: v.cpu() for name, v in vars(bounds).items() if name != "log_weights"}
     log_weights = bounds.log_weights
     counts = sample_counts(settings.iwae_samples)
     by_samples = torch.stack([importance_bound(log_weights, k) for k in counts], dim=-1)
-    return Sums(
-        tokens,
+    return dict(
+        tokens=tokens,
         **sums,
         filtering=filtering,
         filtering_variance=variance,
@@ -187,16 +188,6 @@ def bounds_of(
         waste=sums["elbo"] - filtering,
         iwae_by_samples=by_samples.cpu(),
     )
-
-
-def per_document(parts: list[Sums], documents: list[int]) -> DocumentScores:
-    """Sums over the documents of which ``parts``, batches of chunks, hold the sums."""
-    totals: dict[str, Any] = {}
-    for name, first in vars(parts[0]).items():
-        if first is not None:
-            values = torch.cat([getattr(part, name) for part in parts]).double()
-            totals[name], _ = document_sums(values, torch.tensor(documents))
-    return DocumentScores(**totals)
 
 
 def results_of(

@@ -145,7 +145,7 @@ def alike(run: RunResults, task: Task) -> bool:
 
 
 def scores(arms: list[Arm], task: Task, late: bool) -> dict[str, Score]:
-    """By arm; ``late``: the means over the last third, which are compared over the same budgets."""
+    """By arm. ``late``: means over the last third, compared if they are over the same budgets."""
     values: dict[str, list[Estimate]] = {}
     for arm in (arm for arm in arms if all(alike(run, task) for run in arm.runs)):
         final = [score_of(suite_of(run).tasks[task.key]) for run in arm.runs]
@@ -165,7 +165,7 @@ def scores(arms: list[Arm], task: Task, late: bool) -> dict[str, Score]:
 def score_error(
     arm: Arm, other: Arm, task: Task, values: dict[str, list[Estimate]], late: bool
 ) -> DocumentError:
-    """Of the difference of two arms' scores over documents, ``values`` by arm."""
+    """The error over documents of the difference between two arms' scores, ``values``."""
     if not late and (error := paired_error(arm, other, task)):
         return error
     errors = [over_seeds(values[each.name]).se for each in (arm, other)]

@@ -245,7 +245,7 @@ def sampled_blocks(family: Benchmarks, name: str) -> list[Block]:
 
 
 def scoring_words(families: list[Benchmarks]) -> list[str]:
-    """How Free Transformers were scored, if there are any: all in the way that the suite has."""
+    """How Free Transformers were scored, and baselines with a random prefix, if there are any."""
     arms = [arm for family in families for arm in family.arms]
     suites = [suite_of(arm.first) for arm in arms if not arm.baseline]
     ways = [SCORING[suite.scoring].format(suite.samples) for suite in suites[:1]]
