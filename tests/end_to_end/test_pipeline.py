@@ -23,6 +23,9 @@ pytestmark = pytest.mark.slow
 
 RUNS = {"baseline", "free_k1_8", "free_k1", "text_free_k1_2"}
 KILLED = {"baseline", "free_k1_8"}  # runs of the experiment that is killed
+LEFT_OUT = (*(f"~runs.{run}" for run in sorted(RUNS - KILLED)), "~data.stdlib")
+ONE_BY_ONE = ("dvc", "repro")
+SIDE_BY_SIDE = ("python", "-m", "pipelines.repro", "experiment=smoke", *LEFT_OUT, "--jobs", "2")
 STAGES = {
     "sources",
     *(f"{stage}@{name}" for stage in ("data", "tokenize") for name in ("target", "stdlib")),
@@ -90,27 +93,6 @@ def test_metrics_and_plots_show_something(copied):
     assert "free_k1_8" in (copied.folder / "plots_page/index.html").read_text()
 
 
-def test_mlflow_has_one_run_each_with_training_and_evaluation(finished):
-    client = MlflowClient(f"sqlite:///{finished.folder}/mlflow.db")
-    experiment = client.get_experiment_by_name("smoke")
-    runs = client.search_runs([experiment.experiment_id])
-    assert {run.info.run_name for run in runs} == RUNS
-    assert len(runs) == len(RUNS)
-    for run in runs:
-        free = run.info.run_name != "baseline"
-        figures = run.data.metrics
-        assert run.info.status == "FINISHED"
-        assert "curve/ce_nats" in figures
-        bound = "filtering" if free else "nll"
-        measured = json.loads(run.data.tags["eval.bits_per_token"])
-        assert figures["bound/bits_per_token"] == measured[bound]["mean"]
-        details = f"results/smoke/{run.info.run_name}/details.json"
-        assert run.data.tags["file.details.json"].startswith(f"{details} ")
-        assert ("collapsed" in run.data.tags) == free
-        assert ("suite/passages" in figures) == ("suite" in run.data.tags)
-        assert ("suite" in run.data.tags) == (run.info.run_name == "text_free_k1_2")
-
-
 def test_sampling_prints_groups_and_pinned_ones_repeat_their_seed(finished, monkeypatch, capsys):
     """After 20 steps the model can only repeat itself, but for a high temperature. Another process
     repeats it, which has another hash seed.
@@ -159,13 +141,34 @@ def test_a_mistake_in_params_stops_every_stage(finished, tmp_path, monkeypatch, 
         call(*command)
 
 
-def start_until(project, pattern):
-    """`dvc repro`, returned as soon as it has printed a line that fits ``pattern``."""
-    process = project.start("dvc", "repro")
+def test_mlflow_has_one_run_each_with_training_and_evaluation(finished):
+    client = MlflowClient(f"sqlite:///{finished.folder}/mlflow.db")
+    experiment = client.get_experiment_by_name("smoke")
+    runs = client.search_runs([experiment.experiment_id])
+    assert {run.info.run_name for run in runs} == RUNS
+    assert len(runs) == len(RUNS)
+    for run in runs:
+        free = run.info.run_name != "baseline"
+        figures = run.data.metrics
+        assert run.info.status == "FINISHED"
+        assert "curve/ce_nats" in figures
+        bound = "filtering" if free else "nll"
+        measured = json.loads(run.data.tags["eval.bits_per_token"])
+        assert figures["bound/bits_per_token"] == measured[bound]["mean"]
+        details = f"results/smoke/{run.info.run_name}/details.json"
+        assert run.data.tags["file.details.json"].startswith(f"{details} ")
+        assert ("collapsed" in run.data.tags) == free
+        assert ("suite/passages" in figures) == ("suite" in run.data.tags)
+        assert ("suite" in run.data.tags) == (run.info.run_name == "text_free_k1_2")
+
+
+def start_until(project, command, pattern):
+    """A command, returned as soon as it has printed a line that fits ``pattern``."""
+    process = project.start(*command)
     for said in process.stdout:
         if re.search(pattern, said):
             return process
-    raise AssertionError(f"dvc repro ended without {pattern!r}")
+    raise AssertionError(f"{command} ended without {pattern!r}")
 
 
 def figures(project, run):
@@ -180,18 +183,27 @@ def begun(tmp_path_factory, warm_python):
     """The runs of KILLED, not yet trained."""
     folder = tmp_path_factory.mktemp("begun") / "project"
     project = Project(folder, python=warm_python)
-    project.compose(*(f"~runs.{run}" for run in RUNS - KILLED), "~data.stdlib")
+    project.compose(*LEFT_OUT)
     project.ok("dvc", "repro", "tokenize")
     return project
 
 
-@pytest.mark.parametrize("kind", ["SIGINT to all", "SIGKILL to dvc alone"])
+@pytest.mark.parametrize(
+    ("command", "kind"),
+    [
+        (ONE_BY_ONE, "SIGINT to all"),
+        (ONE_BY_ONE, "SIGKILL to it alone"),
+        (SIDE_BY_SIDE, "SIGKILL to it alone"),
+    ],
+    ids=["dvc interrupted", "dvc killed", "make repro JOBS=2 killed"],
+)
 def test_a_killed_repro_goes_on_and_keeps_what_is_finished(
-    finished, begun, warm_python, tmp_path, kind
+    finished, begun, warm_python, tmp_path, command, kind
 ):
+    """What `dvc repro` finds up to date in the end."""
     shutil.copytree(begun.folder, tmp_path / "project", symlinks=True)
     project = Project(tmp_path / "project", fresh=False)
-    process = start_until(project, "free_k1_8: +50%")
+    process = start_until(project, command, r"free_k1_8: +(50|60|70|80|90)%")
     try:
         if kind == "SIGINT to all":
             os.killpg(process.pid, signal.SIGINT)
@@ -200,12 +212,14 @@ def test_a_killed_repro_goes_on_and_keeps_what_is_finished(
         process.stdout.read()  # until the last of the group has closed it
         process.wait()
         project.python = warm_python
-        output = project.ok("dvc", "repro")
+        output = project.ok(*command)
     finally:
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
-    assert "train@baseline" not in stages_run(output)
-    assert "train@free_k1_8" in stages_run(output)
+    if command is ONE_BY_ONE:
+        assert "train@baseline" not in stages_run(output)
+        assert "train@free_k1_8" in stages_run(output)
+    assert stages_run(project.ok("dvc", "repro")) == ["sources"]
     for run in KILLED:
         assert figures(project, run).expected == figures(finished, run)
     client = MlflowClient(f"sqlite:///{project.folder}/mlflow.db")
