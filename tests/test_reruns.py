@@ -59,6 +59,11 @@ def changed_stages():
         return {name for name in repo.status() if name != "sources"}
 
 
+def version_of_training():
+    """What a run's specification has of the code: other weights are of another specification."""
+    return source_code.code_version.__wrapped__("train")
+
+
 def groups(stages):
     return {name.partition("@")[0] for name in stages}
 
@@ -185,25 +190,29 @@ def extended(text):
     ],
 )
 def test_an_edit_of_code_runs_again_the_stages_whose_results_it_decides(capsys, path, stages):
+    version = version_of_training()
     with edited(path, extended):
         inputs.main()
         said = capsys.readouterr().out
         status = groups(changed_stages())
+        assert (version_of_training() != version) == ("train" in stages)
     inputs.main()
     assert status == set(stages)
     assert said == f"code changed: {path}; this runs again: {', '.join(stages)}\n"
 
 
 def test_comments_docstrings_and_what_is_shown_while_training_run_nothing_again(capsys):
-    """In those that launch and show a training, code as well."""
+    """In those that launch, show and track a training, code as well."""
+    version = version_of_training()
     with ExitStack() as edits:
         for package in ("ftmodel", "pipelines"):
             for path in sorted(Path(package).rglob("*.py")):
                 edits.enter_context(edited(path, documented))
-        for name in ("stage", "distributed", "progress", "held_out"):
+        for name in ("stage", "distributed", "progress", "held_out", "../tracking/live"):
             edits.enter_context(edited(f"pipelines/train/{name}.py", extended))
         inputs.main()
         assert changed_stages() == set()
+        assert version_of_training() == version
     inputs.main()
     assert capsys.readouterr().out == ""
 

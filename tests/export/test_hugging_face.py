@@ -158,7 +158,7 @@ def test_scores_and_texts_of_the_backend_are_those_of_our_harness(exported, shap
     settings = {"until": ["e"], "max_gen_toks": 20, "do_sample": False}
     found = continuations(backend(folder), prompts, **settings)
     assert found == continuations(ours, prompts, **settings)
-    texts = ["a", *(some_text(rng, n) for n in (1, 5, 20, 60)), TEXT]
+    texts = ["", "a", *(some_text(rng, n) for n in (1, 5, 20, 60)), TEXT]
     assert rolling(backend(folder, add_bos_token=False), texts) == near(rolling(ours, texts))
 
 

@@ -55,28 +55,22 @@ def some_pairs(n, seed=0):
 
 @pytest.fixture
 def hugging_face(make_lm, tokenizer):
-    """Factory of our adapter of a baseline and the harness's backend of the same weights."""
-
-    def make(starts_with_end=True):
-        ours = make_lm(latent_bits=0)
-        reference = to_hugging_face(ours.model)
-        reference.generation_config.eos_token_id = ours.eot_token_id
-        fast = Tokenizer.from_str(tokenizer.tokenizer.to_str())
-        if starts_with_end:
-            special = [(END, tokenizer.end_of_text)]
-            fast.post_processor = TemplateProcessing(single=f"{END} $A", special_tokens=special)
-        tokens = dict.fromkeys(("bos_token", "eos_token", "pad_token"), END)
-        wrapped = PreTrainedTokenizerFast(tokenizer_object=fast, **tokens)
-        settings = dict(batch_size=16, device="cpu", max_length=CONTEXT)
-        return ours, HFLM(reference, tokenizer=wrapped, add_bos_token=starts_with_end, **settings)
-
-    return make
+    """Our adapter of a baseline, and the harness's backend of the same weights."""
+    ours = make_lm(latent_bits=0)
+    reference = to_hugging_face(ours.model)
+    fast = Tokenizer.from_str(tokenizer.tokenizer.to_str())
+    special = [(END, tokenizer.end_of_text)]
+    fast.post_processor = TemplateProcessing(single=f"{END} $A", special_tokens=special)
+    tokens = dict.fromkeys(("bos_token", "eos_token", "pad_token"), END)
+    wrapped = PreTrainedTokenizerFast(tokenizer_object=fast, **tokens)
+    settings = dict(batch_size=16, device="cpu", max_length=CONTEXT)
+    return ours, HFLM(reference, tokenizer=wrapped, add_bos_token=True, **settings)
 
 
 @rejects("ids[«-room:→:room»]", "prompts that are too long cut from the right")
 def test_log_likelihoods_of_a_baseline_are_those_of_the_harness_own_backend(hugging_face):
     """Some answers are what the model itself would say."""
-    ours, theirs = hugging_face()
+    ours, theirs = hugging_face
     prompts = ["", "The quick brown fox", "Question: what is", "def add(a, b):"]
     made = continuations(ours, prompts, max_gen_toks=1)
     pairs = [(p, text) for p, text in zip(prompts, made, strict=True) if text.isascii() and text]
@@ -87,27 +81,6 @@ def test_log_likelihoods_of_a_baseline_are_those_of_the_harness_own_backend(hugg
     assert nats == near([log_p for log_p, _ in expected])
     assert list(greedy) == [is_greedy for _, is_greedy in expected] and any(greedy)
     assert ours.truncated > 10 and ours.mc_error == {}
-
-
-def test_rolling_log_likelihoods_of_a_baseline_are_those_of_the_harness_own_backend(hugging_face):
-    """Theirs without a token before the text: it puts its prefix there itself."""
-    ours, theirs = hugging_face(starts_with_end=False)
-    rng = random.Random(1)
-    texts = ["", "a", *(some_text(rng, n) for n in (1, 5, 10, 20, 30, 60, 100)), TEXT]
-    assert rolling(ours, texts) == near(rolling(theirs, texts))
-    assert rolling(ours, [""]) == [0.0]
-
-
-def test_greedy_continuations_of_a_baseline_are_those_of_the_harness_own_backend(hugging_face):
-    ours, theirs = hugging_face()
-    rng = random.Random(2)
-    prompts = [some_text(rng, n) for n in (1, 1, 2, 3, 5, 8, 8, 12, 20, 40)] + ["東京 →"]
-    for until in (["e"], "the", [" ", "\n\n"], []):
-        settings = {"until": until, "max_gen_toks": 20, "do_sample": False}
-        found = continuations(ours, prompts, **settings)
-        assert found == continuations(theirs, prompts, **settings)
-        assert ours.truncated == 1
-        ours.start_task()
 
 
 def test_texts_are_encoded_as_the_harness_template_does(make_lm):

@@ -1,15 +1,12 @@
 """Each specification of a run has checkpoints of its own; none is lost to another."""
 
 import shutil
-from functools import partial
 from pathlib import Path
 
 import yaml
 
 from pipelines.artifacts.checkpoint import peek, read_checkpoint, remove_finished
 from pipelines.artifacts.paths import resume_folder
-from pipelines.common import source_code
-from pipelines.common.atomic_files import ROOT
 from pipelines.evaluate import stage as evaluate_stage
 from pipelines.train.core import manifest
 from tests.support.kills import killed
@@ -43,32 +40,6 @@ def start():
 def contents():
     """What lies in the run's folder, with the inode by which a file is known wherever it is."""
     return {str(p.relative_to(FOLDER)): p.stat().st_ino for p in FOLDER.rglob("*") if p.is_file()}
-
-
-def test_what_decides_weights_is_another_specification_and_words_are_not(tmp_path, monkeypatch):
-    """Nor is what is shown, how processes are launched, or what is tracked."""
-    for name in ("pipelines", "ftmodel"):
-        shutil.copytree(ROOT / name, tmp_path / name)
-    shutil.copy(ROOT / "dvc.yaml", tmp_path)
-    monkeypatch.setattr(source_code, "ROOT", tmp_path)
-    version = partial(source_code.code_version.__wrapped__, "train")
-
-    def edit(name, old, new):
-        text = (tmp_path / name).read_text()
-        assert text.count(old) == 1, f"{name} no longer has once: {old}"
-        (tmp_path / name).write_text(text.replace(old, new))
-
-    before = version()
-    edit("pipelines/train/core/module.py", "import lightning as L", "import lightning as L  # !")
-    edit("pipelines/train/core/trainer.py", '"""All that one process needs', '"""Everything')
-    edit("pipelines/train/progress.py", '"loss": f"{row.loss_nats:.3f} nats"', '"loss": "?"')
-    edit("pipelines/train/distributed.py", "socket", "socket|another word")
-    edit("pipelines/tracking/live.py", "SECONDS = 5.0", "SECONDS = 6.0")
-    assert version() == before
-    edit("pipelines/train/core/optimizer.py", "> 1 else 0.0", "> 1 else 0.1")
-    another = version()
-    edit("ftmodel/model/mapper.py", "weights = 1 << ", "weights = 2 << ")
-    assert len({before, another, version()}) == 3
 
 
 def test_checkpoints_of_other_code_stay_and_are_gone_on_from_with_that_code(
