@@ -53,6 +53,12 @@ def looseness(figures: Figures) -> float:
     return max(half * (2 if figures.filtering.converged is False else 1), below)
 
 
+def last_third(run: RunResults) -> float | None:
+    """Mean bound over the budgets in the last third of training; None without budgets."""
+    late = [each.figures(run.unit).bound.mean for each in in_last_third(run.evaluation.budgets)]
+    return fmean(late) if late else None
+
+
 @dataclass(frozen=True)
 class Arm:
     """Runs that differ only in their seed, one for each seed."""
@@ -192,9 +198,7 @@ class Arm:
     @property
     def last_third(self) -> list[Estimate]:
         """Of each seed with budgets, the mean bound over the last third; its error is unknown."""
-        thirds = [in_last_third(run.evaluation.budgets) for run in self.runs]
-        bounds = ([each.figures(self.unit).bound.mean for each in late] for late in thirds if late)
-        return [Estimate(fmean(each), nan) for each in bounds]
+        return [Estimate(mean, nan) for run in self.runs if (mean := last_third(run)) is not None]
 
 
 def group_by_seed(runs: list[RunResults]) -> list[Arm]:

@@ -11,7 +11,7 @@ from pipelines.artifacts.result_files import flat
 from pipelines.artifacts.results import UNITS, Estimate
 from pipelines.artifacts.run_results import RunResults
 from pipelines.common.console import aligned
-from pipelines.compare.arms import Arm, over_seeds
+from pipelines.compare.arms import Arm, last_third, over_seeds
 from pipelines.compare.use_of_z import UseOfZ
 from pipelines.config.arms import recipe
 from pipelines.report.analysis import Analysis
@@ -45,6 +45,7 @@ def run_row(run: RunResults) -> dict[str, Any]:
     row = {"run": run.name, **vars(run.run), **latent_cells(run)}
     row["budgets"] = " ".join(map(str, run.run.budgets))
     row |= {column_name(path): value for path, value in flat(run.evaluation).items()}
+    row |= {} if (late := last_third(run)) is None else {"last_third": late}
     for task, result in (run.suite.tasks if run.suite else {}).items():
         row |= {f"suite_{task}": result.value, f"suite_{task}_se": result.se}
         for key, score in result.sampled_figures(task).items():
