@@ -3,6 +3,7 @@ against formulas.
 """
 
 from contextlib import contextmanager
+from dataclasses import replace
 from inspect import unwrap
 from unittest.mock import patch
 
@@ -26,7 +27,6 @@ from ftmodel.costs.filtering import filter_flops, filter_memory
 from ftmodel.costs.time import ElementwiseBytes, Rates, Work, fit_rates, step_work
 from ftmodel.costs.training import (
     Flops,
-    dense_mapper_flops,
     flops_per_token,
     memory,
     parameters,
@@ -127,7 +127,7 @@ def memory_blocks(config):
     return int(config.latent_bits > 0 and config.latent.inject == "memory")
 
 
-@rejects("half=True)«.backward()→»", "the backward pass is not counted")
+@rejects("as backward:\n            «loss.backward()→pass»", "the backward pass is not counted")
 @rejects("attention_flops(q, k) * «5 // →»2", "attention's backward pass keeps its scores")
 @pytest.mark.parametrize("changes", SHAPES, ids=str)
 def test_flops_are_those_that_torch_counts(changes):
@@ -147,13 +147,25 @@ def test_flops_are_those_that_torch_counts(changes):
     assert step_work(config, 101, B).products == counted + again
 
 
-def test_what_a_latent_has_of_its_own():
-    """Parts of the sum above; docs/cluster.md has the encoder's and the mapper's."""
-    free = shape(latent_bits=10)
-    plain = shape()
-    assert flops_per_token(free, 211).decoder == flops_per_token(plain, 211).total
-    assert [dense_mapper_flops(config) for config in (free, plain)] == [6 * 64 * 2**10, 0]
-    assert [parameters(config, 211).table for config in (free, plain)] == [64 * 2**10, 0]
+def test_flops_are_those_of_the_formulas():
+    """Six for each weight and token, and 12 Q for each position that a query reads; of the paper's
+    latent one block more, over all positions and without the product for ζ's query, the read-out of
+    the bits, and the products of the gradient over all codes.
+    """
+    d, q, k, f, vocabulary, t, bits = 96, 128, 64, 160, 211, 48, 10
+    sizes = dict(n_layers=12, d_model=d, n_heads=8, n_kv_heads=4, head_width=16, ffn_width=f)
+    config = ModelConfig(**sizes, context=t, latent_bits=bits)
+    block = d * q + 2 * d * k + q * d + 3 * d * f
+    decoder = 12 * (6 * block + 12 * q * (t + 1) / 2) + 6 * d * vocabulary
+    encoder = 6 * (block - d * q) + 12 * q * t + 6 * d * bits
+    mapper = 2 * d * 2**bits + 4 * 2**bits + 4 * 5 * 2**5  # two halves of five bits
+    plain, free = (flops_per_token(c, vocabulary) for c in (replace(config, latent_bits=0), config))
+    assert (plain.decoder, plain.encoder, plain.mapper) == pytest.approx((decoder, 0, 0))
+    assert (free.decoder, free.mapper) == pytest.approx((decoder, mapper))
+    query = 6 * d * q / (65536 * t)  # of ζ, once for all tokens of so many sequences
+    assert free.encoder == pytest.approx(encoder + query, rel=1e-12)
+    assert parameters(config, vocabulary).table == d * 2**bits
+    assert parameters(replace(config, latent_bits=0), vocabulary).table == 0
     assert linear_flops((2, 3, 5), (7, 5)) == 2 * 2 * 3 * 5 * 7
     assert utilisation(10.0, Flops(1.0, 2.0, 3.0), 120.0) == 0.5
 

@@ -7,7 +7,7 @@ those of a large one (``whole``).
 Shapes: B = ``batch`` sequences of T = ``context`` tokens.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import wraps
@@ -26,7 +26,7 @@ from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import (
 from torch.nn import functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
-from torch.utils.flop_counter import flop_registry, register_flop_formula
+from torch.utils.flop_counter import FlopCounterMode, register_flop_formula
 
 from ftmodel.designs.design import LatentDesign
 from ftmodel.kernels import cross_entropy
@@ -120,37 +120,19 @@ def linear_flops(a: Any, b: Any, **__: Any) -> int:
     return 2 * prod(a) * b[0]
 
 
-class ProductFlops(TorchDispatchMode):
-    """Adds up the FLOPs of products and of attention, also those of a forward pass in ``parts``."""
-
-    def __init__(self, **parts: Iterable[nn.Module]) -> None:
-        super().__init__()
-        self.products = dict.fromkeys(["all", *parts], 0)
-        self.attention = dict.fromkeys(["all", *parts], 0)
-        self.within = ["all"]
-        for part, modules in parts.items():
-            for module in modules:
-                module.register_forward_pre_hook(lambda *_, part=part: self.within.append(part))
-                module.register_forward_hook(lambda *_: self.leave())
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        return False
-
-    def leave(self) -> None:
-        self.within.pop()
-
-    def __torch_dispatch__(
-        self, operator: Any, types: Any, args: Any = (), kwargs: Any = None
-    ) -> Any:
-        result = operator(*args, **(kwargs or {}))
-        formula = flop_registry.get(operator._overloadpacket)
-        if formula:
-            attends = "attention" in operator._schema.name
-            flops = self.attention if attends else self.products
-            for part in {"all", self.within[-1]}:
-                flops[part] += formula(*args, **(kwargs or {}), out_val=result)
-        return result
+def flops_in(counter: FlopCounterMode, part: str = "") -> np.ndarray:
+    """What was counted of products, and of attention: all of it, or in the modules of a ``part`` of
+    the model, "blocks" or "latent".
+    """
+    names = ["Global"]
+    if part:  # a module's count has those of the modules within it
+        inside = [n for n in counter.flop_counts if n.startswith(f"FreeTransformer.{part}.")]
+        names = [n for n in inside if n.rpartition(".")[0] not in inside]
+    total = np.zeros(2, dtype=object)
+    for name in names:
+        for operator, flops in counter.flop_counts[name].items():
+            total[int("attention" in operator.__name__)] += flops
+    return total
 
 
 class FusedNorm(torch.autograd.Function):
@@ -286,14 +268,13 @@ def step_flops(config: ModelConfig, vocab_size: int) -> np.ndarray:
     """
     with on_device("cuda", in_blocks=False):
         model = undrawn_model(config, vocab_size)
-        latent = model.latent.modules() if model.latent else ()
-        with ProductFlops(decoder=model.blocks, latent=latent) as flops:
-            step_loss(model, step_data(config, MANY_SEQUENCES), half=True).backward()
-    products = {part: 3 * n for part, n in flops.products.items()}
-    attention = {part: 3 * n for part, n in flops.attention.items()}
-    rest = flops.products["all"] - products["decoder"] - products["latent"]
-    encoder = products["latent"] + attention["latent"]
-    return np.array([products["decoder"], attention["decoder"], encoder, rest], dtype=object)
+        with FlopCounterMode(display=False) as forward:
+            loss = step_loss(model, step_data(config, MANY_SEQUENCES), half=True)
+        with FlopCounterMode(display=False) as backward:
+            loss.backward()
+    decoder, latent = (3 * flops_in(forward, part) for part in ("blocks", "latent"))
+    products = (flops_in(forward) + flops_in(backward))[0]
+    return np.array([*decoder, sum(latent), products - decoder[0] - latent[0]], dtype=object)
 
 
 @whole

@@ -8,8 +8,9 @@ from collections.abc import Callable
 import numpy as np
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils.flop_counter import FlopCounterMode
 
-from ftmodel.costs.counting import ProductFlops, sizes, undrawn_model, whole
+from ftmodel.costs.counting import flops_in, sizes, undrawn_model, whole
 from ftmodel.inference.bounds import lower_half
 from ftmodel.model.cache import new_cache
 from ftmodel.model.config import ModelConfig
@@ -20,13 +21,11 @@ def of_a_chunk(config: ModelConfig, vocab_size: int) -> np.ndarray:
     """FLOPs of a forward pass that all particles share, and of one particle; each as products, and
     attention over all T positions. Bytes of one particle's keys and values.
     """
-    counts: list[int] = []
 
-    def counted(work: Callable[[], torch.Tensor | None]) -> torch.Tensor | None:
-        with ProductFlops() as flops:
-            result = work()
-        counts.extend((flops.products["all"], flops.attention["all"]))
-        return result
+    def counted(work: Callable[[], torch.Tensor | None]) -> np.ndarray:
+        with FlopCounterMode(display=False) as flops:
+            work()
+        return flops_in(flops)
 
     with FakeTensorMode(), torch.no_grad():
         model = undrawn_model(config, vocab_size)
@@ -34,10 +33,11 @@ def of_a_chunk(config: ModelConfig, vocab_size: int) -> np.ndarray:
         assert latent is not None, "a baseline has nothing to filter"
         tokens = torch.zeros(1, config.context, dtype=torch.long)
         x, positions, _ = lower_half(model, tokens, None)
-        counted(lambda: model.lower(tokens, positions))
-        counted(lambda: latent.prior(x, x))
-        counted(lambda: model.logits(model.upper(x, latent.embed(tokens), positions, cache)))
-    lower, prior, upper = np.array(counts).reshape(3, 2)
+        lower = counted(lambda: model.lower(tokens, positions))
+        prior = counted(lambda: latent.prior(x, x))
+        upper = counted(
+            lambda: model.logits(model.upper(x, latent.embed(tokens), positions, cache))
+        )
     once, each = (lower, upper + prior) if latent.prior.sequential else (lower + prior, upper)
     return np.array([*once, *each, sum(c.both.nbytes for c in cache if c.length)])
 

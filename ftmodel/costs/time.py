@@ -19,8 +19,9 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
+from torch.utils.flop_counter import FlopCounterMode
 
-from ftmodel.costs.counting import ProductFlops, elements, step_data, step_loss, undrawn_model
+from ftmodel.costs.counting import elements, flops_in, step_data, step_loss, undrawn_model
 from ftmodel.model.config import ModelConfig
 
 NOT_COUNTED = {"mm", "addmm", "addmm_", "bmm", "_unsafe_view"}  # the last copies nothing
@@ -71,10 +72,9 @@ def step_work(config: ModelConfig, vocab_size: int, batch: int) -> Work:
         model, data = undrawn_model(config, vocab_size), step_data(config, batch)
         with ElementwiseBytes() as elementwise:
             step_loss(model, data).backward()
-        with ProductFlops() as flops:
+        with FlopCounterMode(display=False) as flops:
             step_loss(model, data).backward()
-    products = flops.products["all"] + flops.attention["all"]
-    return Work(products, elementwise.total + OPTIMIZER * elements(model))
+    return Work(sum(flops_in(flops)), elementwise.total + OPTIMIZER * elements(model))
 
 
 def fit_rates(works: Sequence[Work], seconds: Sequence[float]) -> Rates:

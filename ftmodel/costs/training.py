@@ -51,11 +51,6 @@ def flops_per_token(config: ModelConfig, vocab_size: int) -> Flops:
     return Flops(products + causal + readout, encoder, rest - readout)
 
 
-def dense_mapper_flops(config: ModelConfig) -> int:
-    """Per token, of the mapper as printed: a one-hot 2^H times the table, twice that backwards."""
-    return 6 * config.d_model * (1 << config.latent_bits) if config.latent_bits else 0
-
-
 @dataclass
 class Memory:
     """Peak bytes of one GPU: while the loss is computed, or just after, when the backward pass
