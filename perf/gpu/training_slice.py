@@ -31,7 +31,6 @@ from pipelines.compose import compose_config, write_params
 from pipelines.config.derived import trainings
 from pipelines.config.load import load_experiment, parse
 from pipelines.config.schema import Experiment
-from pipelines.train.core.acceleration import Compiled
 from pipelines.train.core.manifest import make_manifest
 from pipelines.train.core.segments import Start, find_start
 from pipelines.train.core.step_callback import StepCallback
@@ -114,8 +113,8 @@ class StopAfter(StepCallback):
 class SliceTraining(SegmentTraining):
     seconds = 0.0
 
-    def build_callbacks(self, compiled: Compiled, shards: Shards) -> list[L.Callback]:
-        return [*super().build_callbacks(compiled, shards), StopAfter(self.seconds)]
+    def build_callbacks(self, shards: Shards) -> list[L.Callback]:
+        return [*super().build_callbacks(shards), StopAfter(self.seconds)]
 
 
 def train(spec: RunSpec, seconds: float) -> None:

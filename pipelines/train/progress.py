@@ -1,6 +1,5 @@
 """What is shown while training goes on; nothing of it decides a result."""
 
-from time import perf_counter
 from typing import Any
 
 import lightning as L
@@ -53,29 +52,6 @@ def shown(row: CurveRow) -> dict[str, str]:
     figures["tokens/s"] = f"{row.tokens_per_second:,.0f}"
     others = {name: value for name, value in row.others.items() if not name.startswith(NOT_IN_BAR)}
     return figures | {name: f"{value:.4g}" for name, value in others.items()}
-
-
-class CompileTime(StepCallback):
-    """Says what compilation costs at the start: what the first step takes beyond the second."""
-
-    def __init__(self, tracking: Tracking, name: str, compiled: str) -> None:
-        """``compiled``: what is, in words."""
-        self.tracking, self.name, self.compiled = tracking, name, compiled
-        self.began = 0.0  # a step; what lies between two, such as a checkpoint, is of neither
-        self.times: list[float] = []
-
-    def on_train_batch_start(self, *_: Any) -> None:
-        self.began = self.began or perf_counter()
-
-    def on_step(self, trainer: L.Trainer) -> None:
-        if len(self.times) == 2:
-            return
-        self.times.append(perf_counter() - self.began)
-        self.began = 0.0
-        if len(self.times) == 2:
-            seconds = max(0.0, self.times[0] - self.times[1])
-            self.tracking.tag(compile_seconds=f"{seconds:.1f}")
-            say(f"{self.name}: {self.compiled} compiled in {seconds:.1f} s (compute.compile)")
 
 
 class CollapseWarning(StepCallback):

@@ -12,7 +12,6 @@ from pipelines.artifacts.curve import CurveRow, read_curve, write_curve
 from pipelines.artifacts.run_spec import RunSpec
 from pipelines.config.load import load_experiment
 from pipelines.train.core import trainer as fit_module
-from pipelines.train.core.acceleration import Compiled
 from pipelines.train.core.module import TrainingModule
 from pipelines.train.core.segments import Start, segments
 from pipelines.train.core.trainer import Process, SegmentTraining
@@ -141,6 +140,6 @@ def test_the_warning_of_a_collapse_goes_by_the_kl_of_a_latent_in_use(workspace, 
         setattr(spec.run.latent, name, value)
     start = Start(Mock(), segments(spec)[-1], None)
     training = SegmentTraining(spec, Process(), start, None, tracking=Mock())
-    callbacks = training.build_callbacks(Compiled.nothing, Mock())
+    callbacks = training.build_callbacks(Mock())
     (warning,) = [each for each in callbacks if isinstance(each, CollapseWarning)]
     assert warning.kappa == warning.curve.kappa == pytest.approx(expected)

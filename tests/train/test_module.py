@@ -331,7 +331,7 @@ def built(name=RUN, data="target", masked=False, **changes):
     start = SimpleNamespace(segment=segment, checkpoint=None)
     training = SegmentTraining(spec, Process(), start, None)
     shards = Shards(tokens_folder(data))
-    return training.build_module(shards)[0], training.build_batches(shards).batches, shards
+    return training.build_module(shards), training.build_batches(shards).batches, shards
 
 
 @rejects("(«run.seed→0», Purpose.WEIGHTS)", "the same initial weights for every seed")

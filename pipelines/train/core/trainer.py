@@ -37,7 +37,7 @@ from pipelines.train.core.module import NonFinite, TrainingModule
 from pipelines.train.core.parent import copied, start_from_parent
 from pipelines.train.core.segments import Segment, Start, find_start, row_ends, segments
 from pipelines.train.held_out import HeldOut
-from pipelines.train.progress import CollapseWarning, CompileTime, Progress
+from pipelines.train.progress import CollapseWarning, Progress
 
 CHECKPOINT_SECONDS = 20.0
 ROWS = 150  # of the training curve, at most
@@ -89,8 +89,8 @@ class SegmentTraining:
         if checkpoint:
             say(f"{self.title}: going on from step {int(checkpoint.stem)}")
 
-    def build_module(self, shards: Shards) -> tuple[TrainingModule, Compiled]:
-        """The module, with weights drawn from the run's seed, and what of it is compiled."""
+    def build_module(self, shards: Shards) -> TrainingModule:
+        """The module, with weights drawn from the run's seed."""
         spec, run, config = self.spec, self.spec.run, self.spec.config
         torch.manual_seed(stream_seed(run.seed, Purpose.WEIGHTS))
         model = use_kernels(FreeTransformer(config, shards.metadata.vocab_size))
@@ -105,7 +105,9 @@ class SegmentTraining:
             elements / workers,
             alone=workers == 1 and not run.kappa_warmup_steps,  # a new κ is compiled anew
         )
-        module = TrainingModule(
+        if compiled and self.tracking:
+            say(f"{self.title}: the first step compiles {compiled} (compute.compile)")
+        return TrainingModule(
             model,
             spec.optim,
             run.kappa_bits,
@@ -117,7 +119,6 @@ class SegmentTraining:
             copied=copied(model, spec),
             copied_lr=run.init_from.copied_lr,
         )
-        return module, compiled
 
     def report_start(self, losses: StartLosses) -> None:
         """Say and log the losses before the first step beside the parent's."""
@@ -145,7 +146,7 @@ class SegmentTraining:
         )
         return BatchModule(batches)
 
-    def build_callbacks(self, compiled: Compiled, shards: Shards) -> list[L.Callback]:
+    def build_callbacks(self, shards: Shards) -> list[L.Callback]:
         spec, kappa_bits = self.spec, self.spec.run.kappa_bits
         every = max(1, -(-spec.steps // ROWS))
         ends = row_ends(self.segment, segments(spec))
@@ -159,8 +160,6 @@ class SegmentTraining:
                 rows = -(-spec.steps // every)
                 callbacks.append(CollapseWarning(self.tracking, curve, kappa, rows))
             callbacks.append(Progress(curve, self.title, self.segment.steps))
-            if compiled:
-                callbacks.append(CompileTime(self.tracking, self.title, compiled))
         checkpoints = Checkpoints(
             self.root,
             CHECKPOINT_SECONDS,
@@ -191,9 +190,8 @@ class SegmentTraining:
 
     def train(self) -> None:
         shards = self.spec.shards()
-        module, compiled = self.build_module(shards)
-        batches = self.build_batches(shards)
-        trainer = self.build_trainer(self.build_callbacks(compiled, shards))
+        module, batches = self.build_module(shards), self.build_batches(shards)
+        trainer = self.build_trainer(self.build_callbacks(shards))
         checkpoint = self.start.checkpoint
         try:
             trainer.fit(module, datamodule=batches, ckpt_path=checkpoint, weights_only=True)
