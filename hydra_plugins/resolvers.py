@@ -13,7 +13,7 @@ from typing import Any
 
 from omegaconf import DictConfig, ListConfig, OmegaConf
 
-from pipelines.config.derived import trainings
+from pipelines.config.derived import suite_runs, trainings
 
 
 def each_seed(arms: DictConfig, seeds: ListConfig) -> dict[str, Any]:
@@ -29,34 +29,28 @@ def each_seed(arms: DictConfig, seeds: ListConfig) -> dict[str, Any]:
             raise ValueError(f"seeds.{i}: {seed} is repeated")
     if not arms:
         raise ValueError("arms: empty; seeds need at least one arm")
-    plain: Any = OmegaConf.to_container(arms)  # with what is missing, for validation to name
+    each = plain(arms)  # with what is missing, for validation to name
 
     def run(arm: dict[str, Any], seed: int) -> dict[str, Any]:
         arm = {**arm, "seed": seed}
         start = arm.get("init_from")
-        if isinstance(start, dict) and start.get("run") in plain:
+        if isinstance(start, dict) and start.get("run") in each:
             arm["init_from"] = {**start, "run": f"{start['run']}_s{seed}"}
         return arm
 
-    return {f"{name}_s{seed}": run(arm, seed) for name, arm in plain.items() for seed in seeds}
+    return {f"{name}_s{seed}": run(arm, seed) for name, arm in each.items() for seed in seeds}
+
+
+def plain(config: Any, resolve: bool = False) -> Any:
+    return OmegaConf.to_container(config, resolve=resolve) if OmegaConf.is_dict(config) else {}
 
 
 def trainings_of(runs: Any, experiment: Any) -> dict[str, Any]:
-    plain: Any = OmegaConf.to_container(runs) if isinstance(runs, DictConfig) else {}
-    return trainings(plain, experiment)
+    return trainings(plain(runs), experiment)
 
 
 def text_runs(runs: Any, data: Any, suite: Any) -> dict[str, Any]:
-    """{run: name of its data}, none if the suite has no tasks; what is malformed is left out, for
-    validation to name.
-    """
-    chosen = {}
-    if isinstance(runs, DictConfig) and suite.get("tasks"):
-        for name, run in runs.items():
-            entry = data.get(run.get("data")) if isinstance(run, DictConfig) else None
-            if isinstance(entry, DictConfig) and entry.get("source") == "text":
-                chosen[str(name)] = run.data
-    return chosen
+    return suite_runs(*(plain(config, resolve=True) for config in (runs, data, suite)))
 
 
 def register(resolver: Callable[..., Mapping[str, Any]]) -> None:
@@ -66,5 +60,5 @@ def register(resolver: Callable[..., Mapping[str, Any]]) -> None:
     OmegaConf.register_new_resolver(resolver.__name__, read_only, replace=True)
 
 
-for each in (each_seed, trainings_of, text_runs):
-    register(each)
+for resolver in (each_seed, trainings_of, text_runs):
+    register(resolver)

@@ -1,5 +1,6 @@
 """Checks of an experiment that types cannot make; each message starts with the dotted key."""
 
+from dataclasses import asdict
 from itertools import pairwise
 from typing import Any
 
@@ -7,7 +8,8 @@ from ftmodel.schedule import decay_start
 from ftmodel.synthetic.registry import PROCESSES
 from pipelines.config.arms import FAMILY, family_of, group_by_seed
 from pipelines.config.data import ProcessData, TextData
-from pipelines.config.parents import check_trainings, parent_fits
+from pipelines.config.derived import suite_runs, trainings
+from pipelines.config.parents import parent_fits
 from pipelines.config.schema import NAME, Arm, Experiment, OptimizerName, Schedule, Strategy
 from pipelines.config.values import check_part, check_values, shortened
 
@@ -56,8 +58,7 @@ def check(experiment: Experiment) -> None:
                 rule(experiment, f"{group}.{name}", run)
     check_arms(experiment)
     check_proposal(experiment)
-    check_trainings(experiment)
-    check_suite_runs(experiment)
+    check_derived(experiment)
     check_statement(experiment)
 
 
@@ -89,20 +90,23 @@ def check_proposal(experiment: Experiment) -> None:
         )
 
 
-def check_suite_runs(experiment: Experiment) -> None:
-    """DVC makes a stage of each: a run that is missing would not be scored, without a word."""
-    scored = {
-        name: run.data
-        for name, run in experiment.runs.items()
-        if experiment.suite.tasks and isinstance(experiment.data[run.data], TextData)
+def check_derived(experiment: Experiment) -> None:
+    """DVC makes a stage of each: a run that is missing would not be trained or scored, without a
+    word.
+    """
+    said = asdict(experiment)
+    derived = {
+        "trainings": trainings(said["runs"], experiment.name),
+        "suite_runs": suite_runs(said["runs"], said["data"], said["suite"]),
     }
-    for name in {**experiment.suite_runs, **scored}:
-        listed, right = experiment.suite_runs.get(name), scored.get(name)
-        if listed != right:
-            raise ValueError(
-                f"suite_runs.{name}: {listed or 'left out'}, not {right or 'left out'}; "
-                "conf/config.yaml makes this list of the runs on text, with their data"
-            )
+    for group, right in derived.items():
+        for name in {**said[group], **right}:
+            listed, wanted = (entries.get(name, "left out") for entries in (said[group], right))
+            if listed != wanted:
+                raise ValueError(
+                    f"{group}.{name}: {listed}, not {wanted}; conf/config.yaml makes this list of "
+                    "the runs"
+                )
 
 
 def check_statement(experiment: Experiment) -> None:

@@ -30,3 +30,15 @@ def trainings(runs: Mapping[str, Any], experiment: str) -> dict[str, dict[str, s
                 path = f"checkpoints/{experiment}/{start['run']}"
             entries[str(name)] = {"data": data, "model": model, "parent": path}
     return entries
+
+
+def suite_runs(runs: Mapping[str, Any], data: Mapping[str, Any], suite: Any) -> dict[str, str]:
+    """``Experiment.suite_runs``: composed runs on text with the names of their data, none if the
+    suite has no tasks; without malformed ones (for validation).
+    """
+    chosen = {}
+    for name, run in runs.items() if suite.get("tasks") else ():
+        entry = data.get(run.get("data")) if isinstance(run, Mapping) else None
+        if isinstance(entry, Mapping) and entry.get("source") == "text":
+            chosen[str(name)] = run["data"]
+    return chosen

@@ -1,23 +1,10 @@
-"""Checks of what runs start from: a parent that fits, and the list by which DVC knows it."""
+"""Checks of what runs start from."""
 
 from collections.abc import Mapping
-from dataclasses import asdict
 from typing import Any
 
 from ftmodel.model.config import ModelConfig
-from pipelines.config.derived import trainings
 from pipelines.config.schema import Arm, Experiment
-
-
-def check_trainings(experiment: Experiment) -> None:
-    """DVC makes a stage of each: a run that is missing would not be trained, without a word."""
-    listed = {name: asdict(training) for name, training in experiment.trainings.items()}
-    right = trainings({k: asdict(run) for k, run in experiment.runs.items()}, experiment.name)
-    for name in {**listed, **right}:
-        if listed.get(name) != right.get(name):
-            raise ValueError(
-                f"trainings.{name}: does not fit runs.{name}; conf/config.yaml makes this list"
-            )
 
 
 def parent_fits(experiment: Experiment, key: str, run: Arm) -> None:
