@@ -2,12 +2,10 @@
 
 import os
 import platform
-from pathlib import Path
 from subprocess import DEVNULL, CalledProcessError, check_output
 
 import torch
 
-PROCESSOR = Path("/proc/cpuinfo")
 WRITTEN = ("params.yaml", "dvc.lock")  # by composing and running an experiment
 STATUS = ("git", "status", "--porcelain", "--untracked-files=no", "--", ":/")
 
@@ -36,12 +34,5 @@ def device_name() -> str:
 
 
 def processor_name() -> str:
-    """The processor's model, as Linux knows it, else its architecture."""
-    try:
-        entries = [
-            line.partition(":") for line in PROCESSOR.read_text(encoding="utf-8").splitlines()
-        ]
-    except OSError:
-        return platform.machine()
-    models = [value.strip() for key, _, value in entries if key.strip() == "model name"]
-    return models[0] if models else platform.machine()
+    """The processor's model, as PyTorch knows it, else its architecture."""
+    return str(torch.cpu.get_capabilities().get("cpu_name") or platform.machine())

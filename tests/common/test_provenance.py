@@ -13,12 +13,11 @@ from pipelines.train.core import manifest
 from pipelines.train.core.manifest import make_manifest
 
 
-def test_a_device_is_named(tmp_path, monkeypatch):
+def test_a_device_is_named(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
-    table = tmp_path / "cpuinfo"
-    table.write_text("processor\t: 0\nmodel name\t: Some Processor @ 2 GHz\nflags\t: fpu\n")
-    monkeypatch.setattr(provenance, "PROCESSOR", table)
+    known = {"cpu_name": "Some Processor @ 2 GHz"}
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: known)
     assert provenance.device_name() == "Some Processor @ 2 GHz, 3 threads"
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "Some GPU")
