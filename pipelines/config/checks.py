@@ -95,7 +95,7 @@ def check_derived(experiment: Experiment) -> None:
     word.
     """
     said = asdict(experiment)
-    derived = {
+    derived: dict[str, dict[str, Any]] = {
         "trainings": trainings(said["runs"], experiment.name),
         "suite_runs": suite_runs(said["runs"], said["data"], said["suite"]),
     }

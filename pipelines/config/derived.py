@@ -38,7 +38,7 @@ def suite_runs(runs: Mapping[str, Any], data: Mapping[str, Any], suite: Any) -> 
     """
     chosen = {}
     for name, run in runs.items() if suite.get("tasks") else ():
-        entry = data.get(run.get("data")) if isinstance(run, Mapping) else None
+        entry = data.get(str(run.get("data"))) if isinstance(run, Mapping) else None
         if isinstance(entry, Mapping) and entry.get("source") == "text":
             chosen[str(name)] = run["data"]
     return chosen
