@@ -8,7 +8,7 @@ import os
 import re
 import shutil
 from contextlib import suppress
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -50,24 +50,13 @@ GONE = re.compile("gloo|nccl|connection|process group|socket", re.IGNORECASE)
 PATIENCE_AFTER_LOSS = 600.0  # and for those that were there, or others, to come back
 
 
-@dataclass
-class Job:
-    """What every worker needs to know."""
-
-    root: Path
-    spec: RunSpec
-    start: Start
-    report: bool
-
-
-def work(config: dict[str, Any]) -> None:
-    """Entry point of a Ray Train worker."""
-    job: Job = config["job"]
-    os.chdir(job.root)
+def work(root: Path, spec: RunSpec, start: Start, report: bool) -> None:
+    """What each worker of Ray Train does."""
+    os.chdir(root)
     context = ray.train.get_context()
     rank, world_size = context.get_world_rank(), context.get_world_size()
     device = ray.train.torch.get_device()
-    sharded = job.spec.experiment.compute.strategy is Strategy.fsdp
+    sharded = spec.experiment.compute.strategy is Strategy.fsdp
     process = Process(
         rank,
         world_size,
@@ -78,8 +67,7 @@ def work(config: dict[str, Any]) -> None:
         },
         environment=RayLightningEnvironment(),
     )
-    watch = ray.train.report if job.report else None
-    fit_segment(job.spec, process, job.start, watch)
+    fit_segment(spec, process, start, ray.train.report if report else None)
 
 
 def fit_on_ray(spec: RunSpec, manifest: Manifest, callbacks: list[Any] | None = None) -> None:
@@ -98,7 +86,7 @@ def fit_on_ray(spec: RunSpec, manifest: Manifest, callbacks: list[Any] | None = 
     while not ended:
         start = find_start(spec, manifest)
         try:
-            launch(Job(Path.cwd(), spec, start, bool(callbacks)), worker, callbacks)
+            launch(spec, start, worker, callbacks)
             ended = start.segment.last
         except TrainingFailedError as error:
             lost = explain(error)
@@ -114,14 +102,12 @@ def fit_on_ray(spec: RunSpec, manifest: Manifest, callbacks: list[Any] | None = 
             await_nodes(worker, compute.workers, PATIENCE_AFTER_LOSS)
 
 
-def launch(job: Job, worker: Worker, callbacks: list[Any] | None) -> None:
+def launch(spec: RunSpec, start: Start, worker: Worker, callbacks: list[Any] | None) -> None:
     """One attempt; raises TrainingFailedError, and ends the MLflow run that rank 0 has begun."""
-    spec, compute = job.spec, job.spec.experiment.compute
-    storage = (spec.resume / "ray").resolve()
+    compute, storage = spec.experiment.compute, (spec.resume / "ray").resolve()
     shutil.rmtree(storage, ignore_errors=True)
     trainer = TorchTrainer(
-        work,
-        train_loop_config={"job": job},
+        partial(work, Path.cwd(), spec, start, bool(callbacks)),
         torch_config=TorchConfig(backend="nccl" if worker.gpus else "gloo"),
         scaling_config=ScalingConfig(
             num_workers=compute.workers,
@@ -140,7 +126,7 @@ def launch(job: Job, worker: Worker, callbacks: list[Any] | None) -> None:
         trainer.fit()
     except BaseException as error:
         with suppress(UserError):  # a full disk, say: ``error`` says more
-            journal = open_journal(job.start.manifest, spec.experiment, go_on=True)
+            journal = open_journal(start.manifest, spec.experiment, go_on=True)
             Tracking(journal).finish("FAILED" if isinstance(error, Exception) else "KILLED")
         raise
     finally:

@@ -23,8 +23,8 @@ HANGING = timedelta(seconds=60)
 class ForkedTrainer:
     """Stands in for TorchTrainer."""
 
-    def __init__(self, work, *, train_loop_config, scaling_config, **_):
-        self.work, self.job, self.size = work, train_loop_config, scaling_config.num_workers
+    def __init__(self, work, *, scaling_config, **_):
+        self.work, self.size = work, scaling_config.num_workers
 
     def fit(self):
         with TemporaryDirectory() as folder:
@@ -64,7 +64,7 @@ class ForkedTrainer:
             dist.init_process_group(
                 "gloo", f"file://{store}", HANGING, rank=rank, world_size=self.size
             )
-            self.work(self.job)
+            self.work()
         except Exception as error:
             ends.send(error)
         else:

@@ -36,7 +36,7 @@ def make_work(node, pipe):
     that to go. Nested, as workers lack the tests' modules.
     """
 
-    def work(config):
+    def work(root, spec, start, report):
         import signal
         from pathlib import Path
 
@@ -57,7 +57,7 @@ def make_work(node, pipe):
                 signal.pause()
 
         Checkpoints.on_step = on_step
-        distributed.work(config)
+        distributed.work(root, spec, start, report)
 
     return work
 
