@@ -46,7 +46,7 @@ def measure(turns: int, quick: bool) -> list[Figure]:
 
         def stage() -> None:
             tasks = [
-                Task(part, folder / f"{part.stem}.tokens", path, EOT, None, "uint16", bytes(32))
+                Task(part, folder / f"{part.stem}.tokens", path, EOT, None, "uint16", "")
                 for part in parts
             ]
             written = tokenize_parts(tasks, whole_cores())

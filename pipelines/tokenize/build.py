@@ -4,7 +4,7 @@
 
 Reads data/corpus/<name> and writes data/tokens/<name> (see artifacts/tokens/shards.py), a token
 file for each part of the corpus. It uses a process per core. A killed run leaves its finished files
-in data/tokens/<name>.partial, where the next run continues if the code is the same.
+in data/tokens/<name>.partial, where the next run continues if code and data are the same.
 """
 
 import json
@@ -29,30 +29,24 @@ from pipelines.config.data import Data, TextData
 from pipelines.config.frozen import Check, freeze, unchecked
 from pipelines.tokenize.encode import Task, tokenize_parts
 from pipelines.tokenize.overlap import find_overlap
-from pipelines.tokenize.vocabulary import (
-    TOKENIZER_SOURCE,
-    save,
-    sha256_of,
-    symbol_tokenizer,
-    text_tokenizer,
-)
+from pipelines.tokenize.vocabulary import save, sha256_of, symbol_tokenizer, text_tokenizer
 
-CODE = "code.version"  # which code wrote the files of a .partial folder; not in the finished one
+ORIGIN = "origin"  # what the files of a .partial folder come from; not in the finished one
 
 
-def drop_files_of_other_code(name: str, folder: Path) -> None:
-    """Empty the folder of a killed run unless this version of the code wrote it."""
-    note, version = folder / CODE, code_version("tokenize")
-    if note.exists() and note.read_text(encoding="utf-8") == version:
+def drop_files_of_other_origin(name: str, folder: Path, origin: str) -> None:
+    """Empty the folder of a killed run unless it had the same ``origin``."""
+    note = folder / ORIGIN
+    if note.exists() and note.read_text(encoding="utf-8") == origin:
         return
     if files := [*folder.iterdir()]:
-        print(f"{name}: the code has changed since the run that was killed; begins anew")
+        print(f"{name}: code or data changed since the run that was killed; begins anew")
     for path in files:
         path.unlink()
-    write_file(note, version)
+    write_file(note, origin)
 
 
-def make_vocabulary(name: str, data: Data, train_parts: dict[Path, str], path: Path) -> Metadata:
+def make_vocabulary(name: str, data: Data, train_parts: list[Path], path: Path) -> Metadata:
     """Write tokenizer.json at ``path``; metadata without splits. Raises UserError."""
     if isinstance(data, TextData):
         tokenizer = text_tokenizer(f"data.{name}", data, train_parts, path)
@@ -65,13 +59,13 @@ def make_vocabulary(name: str, data: Data, train_parts: dict[Path, str], path: P
     return Metadata(vocab_size, dtype, row, end_of_text, tokenizer=sha256_of(path), splits={})
 
 
-def source_of(metadata: Metadata, part_sha256: str) -> bytes:
+def source_of(metadata: Metadata, part_sha256: str) -> str:
     """SHA-256 of the data and settings that decide a token file. The version of the code is left
     out: other code that makes the same tokens must leave every byte of the file the same.
     """
     vocabulary = (metadata.tokenizer, metadata.vocab_size, metadata.end_of_text)
     layout = (metadata.dtype, metadata.row_length)
-    return sha256(json.dumps([*vocabulary, *layout, part_sha256]).encode()).digest()
+    return sha256(json.dumps([*vocabulary, *layout, part_sha256]).encode()).hexdigest()
 
 
 def finished_header(task: Task) -> Header | None:
@@ -91,7 +85,7 @@ def write_token_files(
 ) -> dict[Path, Header]:
     """Each task's header; finished files stay, whatever else is in ``folder`` is removed."""
     headers = {part: header for part, task in tasks.items() if (header := finished_header(task))}
-    current = {folder / file for file in ("tokenizer.json", TOKENIZER_SOURCE, CODE)}
+    current = {folder / file for file in ("tokenizer.json", ORIGIN)}
     for path in set(folder.iterdir()) - current - {tasks[part].target for part in headers}:
         path.unlink()
     if headers:
@@ -140,10 +134,11 @@ def tokenize(
     parts = {split: corpus.parts(source, split) for split in corpus.SPLITS}
     sha256s = {part: sha256_of(part) for split in corpus.SPLITS for part in parts[split]}
     with replace_folder(target, keep=True) as folder:
-        drop_files_of_other_code(name, folder)
+        training_text = [sha256s[part] for part in parts["train"]]  # of which a tokenizer is made
+        origin = repr((code_version("tokenize"), data, training_text))
+        drop_files_of_other_origin(name, folder, origin)
         tokenizer = folder / "tokenizer.json"
-        train_parts = {part: sha256s[part] for part in parts["train"]}
-        metadata = make_vocabulary(name, data, train_parts, tokenizer)
+        metadata = make_vocabulary(name, data, parts["train"], tokenizer)
         end_of_text = data.end_of_text if isinstance(data, TextData) else None
         tasks = {
             part: Task(
@@ -172,8 +167,7 @@ def tokenize(
         if metadata.end_of_text is not None:
             write_overlap(name, folder, metadata, cores)
         verify()
-        for note in (TOKENIZER_SOURCE, CODE):
-            (folder / note).unlink(missing_ok=True)
+        (folder / ORIGIN).unlink()
 
 
 @DATASET

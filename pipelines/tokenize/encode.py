@@ -30,7 +30,7 @@ class Task:
     end_of_text: str | None  # None for rows
     row_length: int | None
     dtype: str
-    source: bytes  # SHA-256 of the data and settings that decide the file
+    source: str  # SHA-256 of the data and settings that decide the file
 
 
 def text_chunks(

@@ -4,7 +4,7 @@ spaces and byte fallback, as Llama 2's.
 """
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from hashlib import file_digest
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,6 @@ from pipelines.config.data import TextData
 from pipelines.tokenize.pieces import pieces
 
 SAMPLE = 256 << 20  # bytes of text, at most, that a tokenizer is trained on
-TOKENIZER_SOURCE = "tokenizer.source"  # beside tokenizer.json while the stage is at work
 LARGEST_VOCABULARY = 1 << 20  # ids; today's largest have 2^18
 # bytes that an adopted tokenizer may lack: control characters, what is never in UTF-8, and with
 # what characters begin in planes of Unicode that have none (4 to 11)
@@ -47,11 +46,9 @@ def save(tokenizer: Tokenizer, path: Path) -> None:
     write_file(path, tokenizer.to_str(pretty=True))
 
 
-def text_tokenizer(
-    key: str, data: TextData, train_parts: Mapping[Path, str], path: Path
-) -> ByteTokenizer:
-    """The tokenizer that a data entry names, or one trained on ``train_parts`` (with the SHA-256 of
-    each); written to ``path``, where a killed run may have left it. Raises UserError.
+def text_tokenizer(key: str, data: TextData, train_parts: list[Path], path: Path) -> ByteTokenizer:
+    """The tokenizer that a data entry names, or one trained on ``train_parts``; written to
+    ``path``, where a killed run of the same origin may have left it. Raises UserError.
     """
     if data.tokenizer is not None:
         try:
@@ -61,23 +58,16 @@ def text_tokenizer(
         save(adopted.tokenizer, path)
         return adopted
     assert data.vocab_size is not None
-    note = path.with_name(TOKENIZER_SOURCE)
-    made_from = repr((data.vocab_size, data.end_of_text, [*train_parts.values()]))
-    if (
-        path.exists()
-        and note.exists()
-        and note.read_text(encoding="utf-8") == made_from + sha256_of(path)
-    ):
+    if path.exists():
         return ByteTokenizer(Tokenizer.from_file(str(path)), data.end_of_text)
     print(f"{key}: training a tokenizer", flush=True)
     try:
-        trained = train_bpe(training_sample([*train_parts]), data.vocab_size, data.end_of_text)
+        trained = train_bpe(training_sample(train_parts), data.vocab_size, data.end_of_text)
     except UserError as error:
         raise UserError(f"{key}: {error}") from None
     if trained.vocab_size < data.vocab_size:
         print(f"{key}.vocab_size: {data.vocab_size}, but the text gives {trained.vocab_size}")
     save(trained.tokenizer, path)
-    write_file(note, made_from + sha256_of(path))
     return trained
 
 

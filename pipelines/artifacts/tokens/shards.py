@@ -42,7 +42,7 @@ class Shard:
 
     @classmethod
     def of(cls, path: Path, header: Header) -> "Shard":
-        return cls(path.name, header.tokens, header.sha256.hex())
+        return cls(path.name, header.tokens, header.sha256)
 
 
 @dataclass
@@ -123,7 +123,7 @@ class Shards:
         self.tokenizer_json()
         self.files = {name: self.open(split) for name, split in self.metadata.splits.items()}
         files = [file for split in self.files.values() for file in split]
-        if sum(len(file) * file.header.width for file in files) <= CHECKED_BYTES:
+        if sum(len(f) * f.dtype.itemsize for f in files) <= CHECKED_BYTES:
             for file in files:
                 file.read()
 
@@ -131,7 +131,7 @@ class Shards:
         files = []
         for shard in split.shards:
             file = TokenFile(self.folder / shard.file)
-            if file.header.sha256.hex() != shard.sha256 or len(file) != shard.tokens:
+            if file.header.sha256 != shard.sha256 or len(file) != shard.tokens:
                 raise UserError(
                     f"{file.path}: not the file of this name in metadata.json; {again(file.path)}"
                 )
