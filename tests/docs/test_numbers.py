@@ -134,7 +134,7 @@ NUMBERS = {  # by page: its words with each number in brackets, and the numbers 
         ("held-out windows with (3) % as many tokens", 100 * held_out.SHARE),
     ],
     "running": [
-        ("for each version, the last (three) beside", build.MAX_OTHERS),
+        ("current one and the last (three)", build.MAX_OTHERS),
     ],
     "experiments": [
         ("a prompt and one of (six) pinned z", generations.PINNED),
