@@ -1,6 +1,7 @@
 """`make docs`: the site is whole, loads nothing from elsewhere, and searches without a server."""
 
 import re
+import shutil
 import subprocess
 import sys
 from importlib.util import find_spec
@@ -15,14 +16,37 @@ ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.skipif(not find_spec("material"), reason="no mkdocs-material here")
 
 
+def build(project, folder):
+    command = [sys.executable, "-m", "mkdocs", "build", "--site-dir", str(folder)]
+    return subprocess.run(command, cwd=project, capture_output=True, text=True)
+
+
 @pytest.fixture(scope="module")
 def site(tmp_path_factory):
     """Built strictly: a broken link or anchor, or a page outside the navigation, fails it."""
     folder = tmp_path_factory.mktemp("site")
-    command = [sys.executable, "-m", "mkdocs", "build", "--site-dir", str(folder)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    done = build(ROOT, folder)
     assert done.returncode == 0, done.stderr
     return folder
+
+
+@pytest.mark.parametrize(
+    ("link", "complaint"),
+    [
+        ("docs/experiment.md", "'docs/experiment.md', but the target is not found"),
+        ("docs/experiments.md#steps", "does not contain an anchor '#steps'"),
+    ],
+)
+def test_a_broken_link_or_anchor_fails_the_build(tmp_path, link, complaint):
+    """On a site of two pages with the project's own settings."""
+    (tmp_path / "docs").mkdir()
+    for name in ("mkdocs.yml", "docs/site.py", "docs/iframe-worker.js"):
+        shutil.copy(ROOT / name, tmp_path / name)
+    (tmp_path / "README.md").write_text(f"# Home\n\n[there]({link})\n")
+    (tmp_path / "docs/experiments.md").write_text("# Experiments\n\n## First steps\n")
+    done = build(tmp_path, tmp_path / "site")
+    assert done.returncode == 1 and "Aborted with 1 warnings in strict mode" in done.stdout
+    assert complaint in done.stderr
 
 
 def test_every_page_is_there_and_loads_nothing_from_elsewhere(site):
