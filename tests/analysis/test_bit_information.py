@@ -104,6 +104,20 @@ def test_a_code_of_no_relation_has_no_excess_however_documents_cluster():
     assert sum(inside) / 60 > 0.8
 
 
+def test_its_standard_error_is_how_far_samples_differ():
+    """A bit that follows the next token in some documents and not in others."""
+    estimates = []
+    for seed in range(80):
+        rng = torch.Generator().manual_seed(seed)
+        tokens = torch.randint(8, (48, 21), generator=rng)
+        follows = torch.rand(48, 1, generator=rng)
+        o = 6 * follows * (2.0 * (tokens[:, 1:] < 4) - 1)
+        estimates.append(bit_information(encoded(tokens, o[..., None]), 1, rng)[0])
+    spread = torch.tensor([e.bits for e in estimates]).std().item()
+    mean = sum(e.se for e in estimates) / len(estimates)
+    assert mean == pytest.approx(spread, rel=0.35)
+
+
 def test_its_error_is_of_leaving_out_each_document_and_of_a_null_of_few_permutations(rng):
     tokens = torch.randint(3, (4, 9), generator=rng)
     sample = encoded(tokens, torch.randn(4, 8, 1, generator=rng))

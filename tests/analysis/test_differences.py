@@ -78,9 +78,6 @@ def test_two_models_alone_are_compared_by_the_t_test_of_student_or_welch(seeds):
     assert 0 < refusals < 40
 
 
-@rejects(
-    "«pool.freedom→len(seeds) + len(other_seeds) - 2»,", "a pooled spread with the t of two arms"
-)
 def test_the_spread_is_that_of_all_models_where_the_test_lets_them_be_pooled():
     pool = [[0.50, 0.52], [0.40, 0.43], [0.90, 0.92, 0.94], [0.7]]
     found = difference(pool[0], pool[1], pool=pool_seeds(pool))
@@ -144,7 +141,6 @@ def test_errors_over_documents_count_beside_seeds():
     assert verdict_of([0.4], [0.5], None) == "not known"
 
 
-@rejects(".error**2« - documents.interaction→»", "noise of a seed on a document counted twice")
 def test_variances_add_and_what_both_errors_have_counts_once():
     """Errors of e over seeds and of 1 over documents that share s: error² = e² + 1 − s, and freedom
     = (e² + 1 − s)² / (e⁴/8 + (1 − s)²/100).
@@ -243,3 +239,24 @@ def test_equal_arms_are_told_apart_in_one_case_of_twenty(seeds, spreads, documen
     rates = false_alarms(seeds, spreads, documents, both=(documents or 0) / 2)
     assert fmean(rates) == pytest.approx(0.05, abs=0.01)
     assert worst is None or max(rates) == pytest.approx(worst, abs=0.025)
+
+
+@rejects(".error**2« - documents.interaction→»", "noise of a seed on a document counted twice")
+def test_noise_of_a_seed_on_a_document_counts_once():
+    """Were the variances added, 0.6 % would be told apart. The error is never below either."""
+    rates = false_alarms(5, (0,) * 6, documents=0, both=1, experiments=300)
+    assert 0.015 < fmean(rates) < 0.06
+
+
+@rejects(
+    "«pool.freedom→len(seeds) + len(other_seeds) - 2»,", "a pooled spread with the t of two arms"
+)
+def test_pooling_sees_with_two_seeds_what_two_arms_alone_do_not():
+    """A difference of 3.5 spreads among eight arms of two seeds: 77 against 41 of 100."""
+    draw, pooled, alone = np.random.default_rng(0), 0, 0
+    for _ in range(300):
+        bounds = (draw.normal(size=(8, 2)) + [[3.5]] + np.eye(8, 1) * -3.5).tolist()
+        pooled += difference(bounds[1], bounds[0], pool=pool_seeds(bounds)).verdict == "higher"
+        alone += difference(bounds[1], bounds[0]).verdict == "higher"
+    assert alone / 300 == pytest.approx(0.41, abs=0.1)
+    assert pooled / 300 == pytest.approx(0.77, abs=0.1)

@@ -1,6 +1,6 @@
 """The probe on channels whose information is known in closed form, or which have none."""
 
-from itertools import pairwise
+from itertools import pairwise, product
 from math import comb, log2
 
 import pytest
@@ -84,6 +84,19 @@ def test_bits_that_lean_to_one_side_are_no_news_of_the_label_but_of_the_prior(rn
     assert result.aggregate_bits == pytest.approx(5 * lean, abs=0.1)
 
 
+def test_a_channel_that_repeats_itself_is_believed_once(rng):
+    """A bit that errs one time in five, and seven copies of it, which tell nothing more."""
+
+    def copies():
+        labels = torch.randint(2, (4 * N,), generator=rng)
+        errs = (torch.rand(4 * N, generator=rng) < 0.2).long()
+        return (labels ^ errs)[:, None, None].expand(-1, 8, 1), labels
+
+    result = evaluate(fit(*copies(), 2), *copies())
+    assert result.label_bits == pytest.approx([1 - entropy((0.2, 0.8))] * 8, abs=0.02)
+    assert 0.2 < result.next_bits[-1] < 1
+
+
 def test_t_copies_of_a_bit_are_believed_as_one_with_exponent_1_over_t():
     """Exactly, as in either half of the sequences one bit in five errs."""
     right = torch.tensor([1, 1, 1, 1, 0]).repeat_interleave(2)
@@ -115,3 +128,23 @@ def test_a_label_that_was_never_seen_and_a_bit_that_was_always_set_are_not_impos
     probe = fit(torch.ones(3, 2, 1), torch.tensor([0, 0, 1]), 3)
     assert ((probe > 0) & (probe < 1)).all()
     assert probe[:, 0, 0].tolist() == pytest.approx([(2 + 7 / 8) / 3, (1 + 7 / 8) / 2, 7 / 8])
+
+
+def test_the_aggregates_kl_is_bounded_from_below(rng):
+    """Of random tables of x and z (three bits) given a first token c: p(x | c) and q(z | x, c)."""
+    codes = torch.tensor([*product((0, 1), repeat=3)])
+    data = torch.rand(3, 5, generator=rng, dtype=torch.float64).softmax(1)
+    p = torch.rand(3, 5, 3, generator=rng, dtype=torch.float64)
+    encoder = torch.where(codes == 1, p[..., None, :], 1 - p[..., None, :]).prod(-1)
+    aggregate = (data[..., None] * encoder).sum(1).mean(0)
+    kl = 3 - entropy(aggregate.tolist())
+
+    def draw(n):
+        c = torch.randint(3, (n,), generator=rng)
+        x = torch.multinomial(data[c], 1, generator=rng)[:, 0]
+        return p[c, x][..., None], x
+
+    train, train_labels = draw(N)
+    test, test_labels = draw(N)
+    result = evaluate(fit(train, train_labels, 5), drawn(test, rng), test_labels)
+    assert 0.1 * kl < result.aggregate_bits < kl + 0.02
