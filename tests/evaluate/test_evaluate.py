@@ -164,6 +164,19 @@ def test_a_free_transformer_is_measured_by_its_bounds_and_repeatably(target):
     assert figures(model, *target, SETTINGS) == (evaluation, details)
 
 
+def test_all_of_the_held_out_text_is_scored_where_nothing_is_capped(text):
+    split = text.metadata.splits["validation"]
+    settings = EvaluationConfig(tokens=None, batch_tokens=2048, particles=8)
+    evaluation, details = figures(of_text(text, 0), text, TEXT, settings)
+    assert evaluation.documents == split.documents
+    assert evaluation.tokens == split.tokens  # an end of text is predicted, and one is given
+    assert evaluation.bytes == split.bytes == sum(details.document_bytes)
+    for unit, total in (("token", split.tokens), ("byte", split.bytes)):
+        mean = getattr(evaluation, f"bits_per_{unit}").nll.mean
+        assert mean == pytest.approx(sum(details.bound_bits) / total, rel=1e-5)
+    assert len(details.generations) == 3
+
+
 def test_bounds_per_byte_and_what_z_does_in_text_from_the_seed_of_evaluation(text):
     model = of_text(text, 3)
     small = replace(SETTINGS, tokens=260, steering_prompts=2, bit_tokens=1300, swap_tokens=1300)

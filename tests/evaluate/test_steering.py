@@ -73,6 +73,20 @@ def test_the_first_new_token_which_the_prompt_s_z_decides_is_not_compared(
         assert tokens.tolist() == [list(compared)] * 6
 
 
+def test_a_model_that_reads_z_is_steered_and_one_that_ignores_it_is_not(of_bytes, figures_of):
+    model = of_bytes()
+    with torch.no_grad():
+        model.latent.post_sampler.mul_(10)
+        for block in model.blocks:
+            block.attention.output.weight.mul_(4)
+    figures = figures_of(model, steering_z=6, steering_draws=6)
+    assert figures.ratio.mean == pytest.approx(figures.different.mean / figures.same.mean)
+    assert figures.ratio.mean > figures.null_95 > 1 and figures.p_value < 0.01
+    model.latent.post_sampler.data.zero_()
+    ignored = figures_of(model)
+    assert ignored.null_mean == pytest.approx(1, abs=0.02) and ignored.p_value > 0.005
+
+
 def test_a_baseline_and_a_model_whose_tokens_follow_from_z_have_no_ratio(
     of_bytes, decided, figures_of, noises
 ):
@@ -82,7 +96,5 @@ def test_a_baseline_and_a_model_whose_tokens_follow_from_z_have_no_ratio(
     assert figures.same.mean == 0 and figures.different.mean > 0.5
     assert figures.ratio is None and figures.p_value is None
     noises.clear()
-    figures = figures_of(of_bytes(latent_bits=1))
-    assert figures.ratio.mean == pytest.approx(figures.different.mean / figures.same.mean)
-    assert figures.null_mean < figures.null_95 and 0 < figures.p_value <= 1
+    assert figures_of(of_bytes(latent_bits=1)).ratio
     assert len(noises[0][:, -1].unique()) == 2, "a latent of one bit has two z"
