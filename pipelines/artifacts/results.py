@@ -1,5 +1,5 @@
 """The types of the files that `evaluate` writes to results/<experiment>/<run>/. Those of `suite`
-are in suite_results.py, writing and reading in result_files.py; all can be imported from here.
+are in suite_results.py. The functions of result_files.py can be imported from here.
 
 A field that does not apply to a run is None or an empty list, and not in its file.
 """
@@ -24,12 +24,6 @@ from pipelines.artifacts.result_files import (
     plain as plain,
     read as read,
     write as write,
-)
-from pipelines.artifacts.suite_results import (
-    SuiteBudget as SuiteBudget,
-    SuiteResults as SuiteResults,
-    TaskResult as TaskResult,
-    TaskScore as TaskScore,
 )
 
 UNITS = {"bits_per_byte": "bits per byte", "bits_per_token": "bits per token"}  # names of fields

@@ -13,8 +13,9 @@ from ftmodel.model.config import ModelConfig
 from pipelines.artifacts import results
 from pipelines.artifacts.curve import Curve, read_curve
 from pipelines.artifacts.manifest import check_manifest
-from pipelines.artifacts.results import Details, Estimate, EvaluationResult, Figures, SuiteResults
+from pipelines.artifacts.results import Details, Estimate, EvaluationResult, Figures
 from pipelines.artifacts.run_spec import RunSpec
+from pipelines.artifacts.suite_results import SuiteResults
 from pipelines.common.errors import UserError
 from pipelines.config.frozen import first_difference
 from pipelines.config.schema import Experiment, Run

@@ -14,14 +14,8 @@ from mlflow.utils.validation import MAX_TAG_VAL_LENGTH as MAX_TAG
 
 from pipelines.artifacts import results
 from pipelines.artifacts.paths import results_folder
-from pipelines.artifacts.results import (
-    BudgetFigures,
-    Details,
-    EvaluationResult,
-    SuiteResults,
-    TaskResult,
-    TaskScore,
-)
+from pipelines.artifacts.results import BudgetFigures, Details, EvaluationResult
+from pipelines.artifacts.suite_results import SuiteResults, TaskResult, TaskScore
 from pipelines.common.console import say
 from pipelines.common.errors import UserError
 from pipelines.common.strict_json import dumps

@@ -17,8 +17,9 @@ import torch
 
 from ftmodel.analysis.differences import DocumentError, document_error
 from pipelines.artifacts.budget_results import in_last_third
-from pipelines.artifacts.results import Estimate, SuiteResults, TaskResult, TaskScore
+from pipelines.artifacts.results import Estimate
 from pipelines.artifacts.run_results import RunResults
+from pipelines.artifacts.suite_results import SuiteResults, TaskResult, TaskScore
 from pipelines.compare.arms import Arm, OverSeeds, families, grouped, over_seeds
 from pipelines.compare.comparison import Comparison, from_plain
 from pipelines.report.benchmarks.paper_tables import paper_name
