@@ -34,7 +34,6 @@ from pipelines.common.arguments import RUN
 from pipelines.common.errors import UserError
 from pipelines.common.gpu_memory import full_memory
 from pipelines.config.data import Data
-from pipelines.config.derived import Budget
 from pipelines.config.frozen import REUSED, Frozen, freeze
 from pipelines.config.schema import EvaluationConfig
 from pipelines.evaluate import (
@@ -86,22 +85,20 @@ def evaluate(
     return evaluation, details
 
 
-def budget_figures(
-    spec: RunSpec, budget: Budget, measured: DocumentScores | EvaluationResult
-) -> BudgetFigures:
-    per_token, per_byte = measured.bits_per_token, measured.bits_per_byte
-    return BudgetFigures.of(spec, budget, bits_per_token=per_token, bits_per_byte=per_byte)
-
-
-def smaller_budgets(spec: RunSpec, device: torch.device) -> list[BudgetFigures]:
-    """The bounds of the run's models at its smaller budgets."""
-    measured = []
+def figures_by_budget(
+    spec: RunSpec, final: EvaluationResult, device: torch.device
+) -> list[BudgetFigures]:
+    """The bounds of the run's models at all its budgets, of which ``final`` has the last."""
+    measured: list[DocumentScores | EvaluationResult] = []
     for budget in spec.budgets[:-1]:
         model, _, shards = load_trained(spec, budget.listed)
         settings = with_proposal(spec.experiment.evaluation, spec.run, model.config.latent)
-        scores = score(model.to(device), shards, spec.data, settings, device)
-        measured.append(budget_figures(spec, budget, scores))
-    return measured
+        measured.append(score(model.to(device), shards, spec.data, settings, device))
+    measured.append(final)
+    return [
+        BudgetFigures.of(spec, budget, **{unit: getattr(each, unit) for unit in results.UNITS})
+        for budget, each in zip(spec.budgets, measured, strict=True)
+    ]
 
 
 def headline(evaluation: EvaluationResult) -> dict[str, float]:
@@ -134,8 +131,7 @@ def measure_all(
     settings = with_proposal(spec.experiment.evaluation, run, model.config.latent)
     evaluation, details = evaluate(model.to(device), shards, spec.data, settings, device)
     if run.budgets:
-        final = budget_figures(spec, spec.budgets[-1], evaluation)
-        evaluation.budgets = [*smaller_budgets(spec, device), final]
+        evaluation.budgets = figures_by_budget(spec, evaluation, device)
     statement = preregistration.read(spec.experiment.name, spec.name)
     details.training = Training(manifest.git_revision, manifest.device, statement)
     details.manifest, details.settings = manifest, asdict(spec.experiment.evaluation)
