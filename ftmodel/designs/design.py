@@ -145,10 +145,10 @@ class LatentDesign:
         if self.per == Per.every and self.every is None:
             raise ValueError("every: required when per is every")
         if self.every is not None and self.per != Per.every:
-            raise ValueError(f"every: {self.every}, but there is one z per {self.per}")
+            raise ValueError(f"every: {self.every}, but there is one latent code per {self.per}")
         if self.per == Per.sequence and self.prior == Prior.recurrent:
             raise ValueError(
-                "prior: recurrent needs several z per sequence, but per: sequence has one"
+                "prior: recurrent needs several latent codes, but per: sequence has one"
             )
         layers = self.encoder_layers
         if layers is not None and self.encoder == Encoder.shared:
@@ -156,7 +156,7 @@ class LatentDesign:
         if bits and (self.every or 0) >= context:
             raise ValueError(
                 f"every: {self.every} is not below the context of {context}; "
-                "for one z per sequence, set latent.per: sequence"
+                "for one latent code per sequence, set latent.per: sequence"
             )
 
     @property

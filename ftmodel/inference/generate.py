@@ -140,7 +140,7 @@ def check_arguments(
         raise ValueError("a baseline has no z to pin")
     if isinstance(z, Codes) and model.config.latent.shared_codes:
         raise ValueError(
-            "codes pin single tokens, but several tokens read one z: pin noise instead"
+            "codes pin single tokens, but several tokens read one code: pin noise instead"
         )
     if not isinstance(generator, Generator) and len(generator) != rows:
         raise ValueError(f"{len(generator)} generators cannot draw the tokens of {rows} sequences")

@@ -86,7 +86,7 @@ def check_proposal(experiment: Experiment) -> None:
     if proposal is not None and latent and all(design.one_code for design in latent):
         raise ValueError(
             f"evaluation.proposal: {proposal:g} has no effect, because every Free "
-            "Transformer here has one z per sequence, which needs no particle filter"
+            "Transformer here has one latent code per sequence, which needs no particle filter"
         )
 
 
@@ -186,7 +186,7 @@ def kappa_fits_the_latent(experiment: Experiment, key: str, run: Arm) -> None:
     if bounded and run.kappa_bits > config.latent_capacity:
         raise ValueError(
             f"{key}.kappa_bits: {run.kappa_bits} is more than a token can carry: with latent.per "
-            f"{config.latent.per}, the {bits} bits of a z are at most "
+            f"{config.latent.per}, the {bits} bits of a latent code are at most "
             f"{config.latent_capacity:.4g} bits per token"
         )
 

@@ -98,7 +98,8 @@ def writer(
     """What writes a model in a format; raises ValueError if that does not hold such a model."""
     if model.latent is not None and model.config.latent.shared_codes:
         raise ValueError(
-            f"latent.per: {model.config.latent.per} cannot be exported, only one z per token can"
+            f"latent.per: {model.config.latent.per} cannot be exported, only one latent code "
+            "per token can"
         )
     no_gguf = model.config.qkv_bias or model.config.qk_norm or model.config.rope_factor != 1
     if to == "gguf" and no_gguf:

@@ -16,12 +16,14 @@ def explorer_families(analysis: Analysis) -> list[dict[str, Any]]:
         groups = grouped(shown, lambda arm: tuple(g.prompt for g in arm.first.details.generations))
         for prompts, group in groups.items():
             models = ", ".join(sorted({arm.run.model for arm in group}))
-            families.append({
-                "name": data if len(groups) == 1 else f"{data} ({models})",
-                "target": group[0].first.on_target,
-                "prompts": [*map(printable, prompts)],
-                "arms": [*map(generations, group)],
-            })  # fmt: skip
+            families.append(
+                {
+                    "name": data if len(groups) == 1 else f"{data} ({models})",
+                    "target": group[0].first.on_target,
+                    "prompts": [*map(printable, prompts)],
+                    "arms": [*map(generations, group)],
+                }
+            )
     return families
 
 

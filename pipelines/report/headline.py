@@ -65,9 +65,15 @@ def draw_family(axes: Axes, name: str, baseline: Arm, comparisons: list[Comparis
     for row, comparison in enumerate(comparisons, start=1):
         colour, words = LOOKS["loose" if comparison.may_be_loose else comparison.verdict]
         draw_arm(axes, row, comparison.arm, zero, colour, comparison.threshold)
-        axes.text(1.015, row, f"{signed(comparison.mean)}{comparison.convergence}  {words}",
-                  color=colour, va="center", fontsize=10,
-                  transform=axes.get_yaxis_transform())  # fmt: skip
+        axes.text(
+            1.015,
+            row,
+            f"{signed(comparison.mean)}{comparison.convergence}  {words}",
+            color=colour,
+            va="center",
+            fontsize=10,
+            transform=axes.get_yaxis_transform(),
+        )
     arms = [baseline, *(comparison.arm for comparison in comparisons)]
     title = f"{name}: held-out bound minus that of {baseline.name} ({zero:.4f} {unit})"
     scale = ""
@@ -91,9 +97,18 @@ def draw_arm(
 ) -> None:
     """The mean, its bar and the seeds."""
     known = threshold is None or not isnan(threshold)
-    axes.errorbar(arm.bound().mean - zero, row, xerr=threshold if known else None, fmt="D", ms=7,
-                  lw=1.6, capsize=3, color=colour, mfc=colour if known else "white",
-                  zorder=3)  # fmt: skip
+    axes.errorbar(
+        arm.bound().mean - zero,
+        row,
+        xerr=threshold if known else None,
+        fmt="D",
+        ms=7,
+        lw=1.6,
+        capsize=3,
+        color=colour,
+        mfc=colour if known else "white",
+        zorder=3,
+    )
     if len(arm.runs) > 1:
         seeds = [bound - zero for bound in arm.bounds()]
         axes.plot(seeds, [row] * len(seeds), "o", ms=4.5, color=colour, mfc="white", zorder=4)

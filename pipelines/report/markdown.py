@@ -42,8 +42,10 @@ def one(block: Block) -> str:
 def table(head: list[str], rows: list[list[str]]) -> str:
     """Columns of numbers end on the right."""
     columns = list(zip(*rows, strict=True)) or [()] * len(head)
-    sides = ["---:" if i and all(map(NUMBERS.fullmatch, column)) else "---"
-             for i, column in enumerate(columns)]  # fmt: skip
+    sides = [
+        "---:" if i and all(map(NUMBERS.fullmatch, column)) else "---"
+        for i, column in enumerate(columns)
+    ]
     return "\n".join(f"| {' | '.join(cells)} |" for cells in (head, sides, *rows))
 
 

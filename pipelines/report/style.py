@@ -12,8 +12,7 @@ from matplotlib.ticker import NullLocator
 
 # Okabe and Ito's palette, told apart by colour-blind readers, with Tol's wine for its yellow; from
 # the ninth arm on with markers
-COLOURS = ("#000000", "#0072b2", "#d55e00", "#009e73",
-           "#cc79a7", "#56b4e9", "#e69f00", "#882255")  # fmt: skip
+COLOURS = ("#000000", "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#882255")
 MARKERS = ("", "o", "s", "^", "D", "v")
 GREY = "#767676"
 GRID = "#e5e7eb"

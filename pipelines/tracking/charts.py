@@ -26,15 +26,30 @@ def view() -> str:
 
 def chart(kind: str, metric: str) -> dict[str, Any]:
     """A chart of a bound against κ, or against tokens."""
-    content = {"type": kind, "uuid": f"{kind} {metric}", "metricSectionId": SECTION,
-               "deleted": False, "runsCountToCompare": 100}  # fmt: skip
+    content = {
+        "type": kind,
+        "uuid": f"{kind} {metric}",
+        "metricSectionId": SECTION,
+        "deleted": False,
+        "runsCountToCompare": 100,
+    }
     if kind == "SCATTER":
         axes = {"xaxis": {"key": "kappa_axis", "type": "PARAM"}}
         axes |= {"yaxis": {"key": metric, "type": "METRIC"}}
         return content | axes | {"isGenerated": False}
     return content | {
-        "isGenerated": True, "metricKey": metric, "displayName": metric, "lineSmoothness": 0,
-        "scaleType": "linear", "xAxisScaleType": "linear", "range": {}, "xAxisKey": "step",
-        "selectedXAxisMetricKey": "", "yAxisKey": "metric", "yAxisExpressions": [],
-        "useGlobalXaxisKey": True, "useGlobalLineSmoothing": True, "ignoreOutliers": False,
-    }  # fmt: skip
+        "isGenerated": True,
+        "metricKey": metric,
+        "displayName": metric,
+        "lineSmoothness": 0,
+        "scaleType": "linear",
+        "xAxisScaleType": "linear",
+        "range": {},
+        "xAxisKey": "step",
+        "selectedXAxisMetricKey": "",
+        "yAxisKey": "metric",
+        "yAxisExpressions": [],
+        "useGlobalXaxisKey": True,
+        "useGlobalLineSmoothing": True,
+        "ignoreOutliers": False,
+    }

@@ -60,6 +60,9 @@ class Known:
             return Metric(*plain)
         model, name, digest = point.of
         return Metric(
-            *plain, model_id=self.models[model].model_id, dataset_name=name,
-            dataset_digest=digest, run_id=self.id,
-        )  # fmt: skip
+            *plain,
+            model_id=self.models[model].model_id,
+            dataset_name=name,
+            dataset_digest=digest,
+            run_id=self.id,
+        )

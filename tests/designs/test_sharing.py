@@ -120,11 +120,11 @@ def test_how_much_a_z_can_tell_of_a_token(make_model, latent, bits):
     ("latent", "message"),
     [
         ({"per": "every"}, "every: required"),
-        ({"every": 4}, "every: 4, but there is one z per token"),
-        ({"per": "sequence", "every": 4}, "every: 4, but there is one z per sequence"),
+        ({"every": 4}, "every: 4, but there is one latent code per token"),
+        ({"per": "sequence", "every": 4}, "every: 4, but there is one latent code per sequence"),
         ({"per": "every", "every": 1}, "every: 1 must be at least 2; 1 is per: token$"),
         ({"per": "every", "every": 16}, "every: 16 is not below the context of 16"),
-        ({"per": "sequence", "prior": "recurrent"}, "prior: recurrent needs several z"),
+        ({"per": "sequence", "prior": "recurrent"}, "prior: recurrent needs several latent codes"),
         ({"per": "text"}, "'text' is not one of token, sequence, every"),
     ],
 )

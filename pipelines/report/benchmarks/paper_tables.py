@@ -72,9 +72,11 @@ def read_scores(row: dict[str, str], when: str) -> PaperScores:
     return PaperScores(
         row["metric"],
         float(row[f"baseline{when}"]),
-        *({kappa: float(row[kind + column]) for kappa, column in columns.items()}
-          for kind in ("ft", "rel")),
-    )  # fmt: skip
+        *(
+            {kappa: float(row[kind + column]) for kappa, column in columns.items()}
+            for kind in ("ft", "rel")
+        ),
+    )
 
 
 def nearest(

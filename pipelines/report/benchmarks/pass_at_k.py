@@ -69,11 +69,15 @@ def way_rows(arms: list[Arm], task: Task, sampling: Sampling, n: int, ks: list[i
     figures = [*(f"pass_at_{k}" for k in ks), "distinct"]
     *by_k, distinct = (as_benchmark(arms, task, sampling, n, figure) for figure in figures)
     return [
-        Row(arm, sampling, [each[arm.name] for each in by_k],
-            replace(distinct[arm.name], difference=None))
+        Row(
+            arm,
+            sampling,
+            [each[arm.name] for each in by_k],
+            replace(distinct[arm.name], difference=None),
+        )
         for arm in arms
         if arm.name in distinct and (arm.samples_noise or sampling.varied is Varied.tokens)
-    ]  # fmt: skip
+    ]
 
 
 def as_benchmark(

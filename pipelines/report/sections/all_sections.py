@@ -11,8 +11,11 @@ from pipelines.report.analysis import Analysis
 from pipelines.report.blocks import Section
 from pipelines.report.explanations import paragraphs
 
-MODULES = [import_module(f"{sections.__name__}.{each.name}")
-           for each in iter_modules(sections.__path__) if each.name != "all_sections"]  # fmt: skip
+MODULES = [
+    import_module(f"{sections.__name__}.{each.name}")
+    for each in iter_modules(sections.__path__)
+    if each.name != "all_sections"
+]
 SECTIONS: list[Callable[[Analysis], Section | None]] = [module.section for module in MODULES]
 
 

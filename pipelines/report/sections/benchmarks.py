@@ -141,8 +141,10 @@ def arm_head(arm: Arm) -> str:
 
 def comparison_words(family: Benchmarks) -> list[str]:
     if family.tasks and not family.baseline:
-        return ["Nothing is compared here: no plain baseline of this data, model and number of "
-                "tokens was scored."]  # fmt: skip
+        return [
+            "Nothing is compared here: no plain baseline of this data, model and number of "
+            "tokens was scored."
+        ]
     late = family.compared(late=True)
     compared = [*family.compared(), *late]
     if not compared or not family.baseline:
@@ -230,16 +232,24 @@ def sampled_blocks(family: Benchmarks, name: str) -> list[Block]:
         if each is tasks[0]:
             made = comparisons_made(len(compared), "of this kind")
             found = sum(score.counts for score in compared)
-            blocks += [explained("Several answers to a prompt"), *[Text(
-                f"{made}, and {found} found a difference; many of them share their models and "
-                "prompts, so that they agree more often than chance."
-            )] * bool(compared)]  # fmt: skip
+            blocks.append(explained("Several answers to a prompt"))
+            if compared:
+                blocks.append(
+                    Text(
+                        f"{made}, and {found} found a difference; many of them share their models "
+                        "and prompts, so that they agree more often than chance."
+                    )
+                )
         head = ["arm", "what varies", "temperature", *(f"pass@{k}" for k in each.ks)]
         rows = [
-            [arm_head(row.arm), row.varies, f"{row.sampling.temperature:g}",
-             *map(score_cell, (*row.pass_at, row.distinct))]
+            [
+                arm_head(row.arm),
+                row.varies,
+                f"{row.sampling.temperature:g}",
+                *map(score_cell, (*row.pass_at, row.distinct)),
+            ]
             for row in each.rows
-        ]  # fmt: skip
+        ]
         blocks.append(Table([*head, "distinct answers"], rows))
     return blocks
 

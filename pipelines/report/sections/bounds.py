@@ -53,11 +53,14 @@ def data_blocks(data: str, arms: list[Arm], analysis: Analysis) -> list[Block]:
     if seeds:
         mark = " **(collapsed)**"
         rows = [
-            [run.name + mark * bool(run.evaluation.collapsed), str(run.run.seed),
-             *cells(run.figures(unit))]
+            [
+                run.name + mark * bool(run.evaluation.collapsed),
+                str(run.run.seed),
+                *cells(run.figures(unit)),
+            ]
             for arm in arms
             for run in arm.runs
-        ]  # fmt: skip
+        ]
         blocks += [
             heading(f"{data}: single runs, {UNITS[unit]}"),
             Table(["run", "seed", *columns], rows),
@@ -87,8 +90,18 @@ def calibrations(arms: list[Arm]) -> Table:
 
 def all_arms(arms: list[Arm], unit: str, columns: list[str]) -> Table:
     gap = unit == "bits_per_token" and arms[0].gap is not None
-    head = ["arm", "kind", "κ, bits", "H", "parameters", "trained tokens", "seeds",
-            "scored, tokens/s", *["gap to exact, nats/token"] * gap, *columns]  # fmt: skip
+    head = [
+        "arm",
+        "kind",
+        "κ, bits",
+        "H",
+        "parameters",
+        "trained tokens",
+        "seeds",
+        "scored, tokens/s",
+        *["gap to exact, nats/token"] * gap,
+        *columns,
+    ]
     rows = [
         [
             name(arm),

@@ -25,10 +25,12 @@ def data_words(folder: Path) -> list[str]:
     splits = json.loads((folder / "metadata.json").read_text(encoding="utf-8"))["splits"]
     units = ("document", "token", "byte")
     return [
-        *(f"{name}: {', '.join(count(split[f'{unit}s'], unit) for unit in units)}"
-          for name, split in splits.items()),
+        *(
+            f"{name}: {', '.join(count(split[f'{unit}s'], unit) for unit in units)}"
+            for name, split in splits.items()
+        ),
         overlap_words(folder),
-    ]  # fmt: skip
+    ]
 
 
 def overlap_words(folder: Path) -> str:

@@ -47,10 +47,26 @@ KINDS = {  # of characters in a generated sequence
     "other": "#111111",
 }
 FRESH, PINNED = "#3b82f6", "#16a34a"  # boxes: blue and green, as in the paper
-DECIMALS = {"valid_fresh": 2, "spread_fresh": 1, "spread_pinned": 1, "ratio": 2, "noise_fresh": 2,
-            "noise_pinned": 2}  # fmt: skip
-HEAD = ["arm", "κ", "seed", "groups × size", "valid", "spread, fresh z", "spread, pinned z",
-        "pinned ÷ fresh", "noise, fresh z", "noise, pinned z"]  # fmt: skip
+DECIMALS = {
+    "valid_fresh": 2,
+    "spread_fresh": 1,
+    "spread_pinned": 1,
+    "ratio": 2,
+    "noise_fresh": 2,
+    "noise_pinned": 2,
+}
+HEAD = [
+    "arm",
+    "κ",
+    "seed",
+    "groups × size",
+    "valid",
+    "spread, fresh z",
+    "spread, pinned z",
+    "pinned ÷ fresh",
+    "noise, fresh z",
+    "noise, pinned z",
+]
 
 
 TargetScores = dict[str, float | None]  # of generated groups, by name
@@ -127,10 +143,12 @@ def section(analysis: Analysis) -> Section | None:
     for row in rows:
         named = zip(("this experiment", "the paper"), row.panels, strict=False)
         columns = [
-            [Text(f"{source}: {panel.summary}"),
-             *(Samples(kind, "\n".join(group)) for kind, group in panel.boxes)]
+            [
+                Text(f"{source}: {panel.summary}"),
+                *(Samples(kind, "\n".join(group)) for kind, group in panel.boxes),
+            ]
             for source, panel in named
-        ]  # fmt: skip
+        ]
         blocks += [analysis.heading(row.arm, row.arm.title), side_by_side(columns)]
     alt = "Generated sequences, fresh z in blue and pinned z in green, beside the paper's"
     blocks += [
@@ -154,10 +172,15 @@ def score_rows(row: Row) -> list[list[str]]:
     if row.paper:
         lines.append((f"{BELOW}the paper", "–", row.paper.groups, row.paper.scores))
     return [
-        [name, row.arm.first.kappa, seed, groups,
-         *(number(scores[name], places) for name, places in DECIMALS.items())]
+        [
+            name,
+            row.arm.first.kappa,
+            seed,
+            groups,
+            *(number(scores[name], places) for name, places in DECIMALS.items()),
+        ]
         for name, seed, groups, scores in lines
-    ]  # fmt: skip
+    ]
 
 
 def read_paper(path: Path = SAMPLES) -> dict[float, Panel]:
@@ -225,11 +248,17 @@ def figure4_csv(analysis: Analysis) -> list[dict[str, Any]]:
     """
     paper = read_paper()
     ours = [
-        {"arm": row.arm.name, "run": run.name, "kappa_bits": run.run.kappa_bits,
-         "seed": run.run.seed, **scores, **run_columns(run)}
+        {
+            "arm": row.arm.name,
+            "run": run.name,
+            "kappa_bits": run.run.kappa_bits,
+            "seed": run.run.seed,
+            **scores,
+            **run_columns(run),
+        }
         for row in figure4_rows(analysis.arms, paper)
         for run, scores in zip(row.arm.runs, row.seeds, strict=True)
-    ]  # fmt: skip
+    ]
     theirs = [
         {"arm": "the paper", "kappa_bits": kappa, **panel.scores} for kappa, panel in paper.items()
     ]

@@ -32,8 +32,14 @@ SERIES: dict[str, tuple[Pick, str, str]] = {  # label: figure, colour, line
     "filtering bound": (lambda figures: figures.filtering, COLOURS[1], "-"),
     "ELBO bound": (lambda figures: figures.elbo, COLOURS[2], "-"),
 }
-HEAD = ["baseline", "from κ", "to κ", "reconstruction CE" + NOT_COMPARABLE, "arms worse than it",
-        "collapse at large κ"]  # fmt: skip
+HEAD = [
+    "baseline",
+    "from κ",
+    "to κ",
+    "reconstruction CE" + NOT_COMPARABLE,
+    "arms worse than it",
+    "collapse at large κ",
+]
 
 
 def section(analysis: Analysis) -> Section | None:

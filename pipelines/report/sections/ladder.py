@@ -18,11 +18,24 @@ from pipelines.report.wording import number, signed
 TARGET = 124_000_000  # parameters to which the line is drawn
 PUBLISHED = (0.19, 0.05)  # tax and error of a public replication at 124 M, nats per token
 PUBLISHED_LABEL = "public replication: 0.19 ± 0.05, by a loose bound"
-HEAD = ["model", "parameters", "tokens per parameter", "κ", "tax", "tax over the larger baseline",
-        "use of z", "recovery"]  # fmt: skip
+HEAD = [
+    "model",
+    "parameters",
+    "tokens per parameter",
+    "κ",
+    "tax",
+    "tax over the larger baseline",
+    "use of z",
+    "recovery",
+]
 AGAINST = {False: "the baseline", True: "the larger baseline"}
-TREND = ["tax of", "over", "nats per token for tenfold parameters", "at 124 M by the line",
-         "at 124 M by a power law"]  # fmt: skip
+TREND = [
+    "tax of",
+    "over",
+    "nats per token for tenfold parameters",
+    "at 124 M by the line",
+    "at 124 M by a power law",
+]
 
 
 def section(analysis: Analysis) -> Section | None:
@@ -93,11 +106,15 @@ def predictions(ladder: Ladder) -> list[list[str]]:
             if line := trend(ladder, kappa, larger):
                 law = trend(ladder, kappa, larger, power=True)
                 at = line.at(TARGET)
-                rows.append([
-                    f"κ = {fraction(kappa)}", name, signed(line.per_tenfold),
-                    f"{signed(at.mean)} (95 %: {signed(at.low)} to {signed(at.high)})",
-                    format_factor(law.at(TARGET)) if law else "–",
-                ])  # fmt: skip
+                rows.append(
+                    [
+                        f"κ = {fraction(kappa)}",
+                        name,
+                        signed(line.per_tenfold),
+                        f"{signed(at.mean)} (95 %: {signed(at.low)} to {signed(at.high)})",
+                        format_factor(law.at(TARGET)) if law else "–",
+                    ]
+                )
     return rows
 
 

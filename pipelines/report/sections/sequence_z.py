@@ -49,12 +49,14 @@ def of_clusters(tests: list[tuple[str, Clusters]]) -> Table:
     for (name, clusters), p in zip(tests, ps, strict=True):
         apart = p < LEVEL and clusters.same.mean > clusters.different.mean
         also = f", {p:.3g} adjusted for {len(ps)} runs" if len(ps) > 1 else ""
-        rows.append([
-            name,
-            in_percent(clusters.same, 1),
-            in_percent(clusters.different, 1),
-            f"{100 * clusters.null_95:.1f} percentage points",
-            f"p = {clusters.p_value:.3g}{also}",
-            "tells files apart" if apart else "not shown to tell files apart",
-        ])  # fmt: skip
+        rows.append(
+            [
+                name,
+                in_percent(clusters.same, 1),
+                in_percent(clusters.different, 1),
+                f"{100 * clusters.null_95:.1f} percentage points",
+                f"p = {clusters.p_value:.3g}{also}",
+                "tells files apart" if apart else "not shown to tell files apart",
+            ]
+        )
     return Table(CLUSTERS_HEAD, rows)

@@ -7,8 +7,18 @@ from pipelines.report.analysis import Analysis
 from pipelines.report.blocks import Section, Table
 from pipelines.report.wording import estimate, number
 
-HEAD = ["run", "κ", "distance, same z", "distance, different z", "different ÷ same",
-        "permuted z: mean", "95 % below", "p", "adjusted p", "verdict"]  # fmt: skip
+HEAD = [
+    "run",
+    "κ",
+    "distance, same z",
+    "distance, different z",
+    "different ÷ same",
+    "permuted z: mean",
+    "95 % below",
+    "p",
+    "adjusted p",
+    "verdict",
+]
 
 
 def section(analysis: Analysis) -> Section | None:

@@ -4,8 +4,15 @@ from pipelines.report.analysis import Analysis
 from pipelines.report.blocks import Section, Table
 from pipelines.report.wording import estimate
 
-HEAD = ["run", "κ", "texts", "reconstruction CE, own z", "z of the prior − own",
-        "z of another text − own", "own z permuted − own"]  # fmt: skip
+HEAD = [
+    "run",
+    "κ",
+    "texts",
+    "reconstruction CE, own z",
+    "z of the prior − own",
+    "z of another text − own",
+    "own z permuted − own",
+]
 
 
 def section(analysis: Analysis) -> Section | None:

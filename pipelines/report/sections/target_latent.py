@@ -40,15 +40,19 @@ def target_figures(run: RunResults) -> dict[str, float | None]:
         "elbo_gap_nats_per_token": evaluation.elbo_gap_nats_per_token,
         "kl_bits_per_token": evaluation.bits_per_token.kl,
     }
-    of_z = {} if latent is None else {
-        "start_bits": latent.start_bits,
-        "start_entropy_bits": latent.start_entropy,
-        "aggregate_at_least_bits": latent.aggregate_bits.at_least,
-        "aggregate_at_most_bits": latent.aggregate_bits.at_most,
-        "reconstruction_valid": latent.reconstruction.valid,
-        "reconstruction_distance": latent.reconstruction.distance,
-        "reconstruction_noise": latent.reconstruction.noise,
-    }  # fmt: skip
+    of_z = (
+        {}
+        if latent is None
+        else {
+            "start_bits": latent.start_bits,
+            "start_entropy_bits": latent.start_entropy,
+            "aggregate_at_least_bits": latent.aggregate_bits.at_least,
+            "aggregate_at_most_bits": latent.aggregate_bits.at_most,
+            "reconstruction_valid": latent.reconstruction.valid,
+            "reconstruction_distance": latent.reconstruction.distance,
+            "reconstruction_noise": latent.reconstruction.noise,
+        }
+    )
     return {name: figure.mean if figure else None for name, figure in figures.items()} | of_z
 
 
@@ -109,8 +113,14 @@ def what_z_says(arms: list[Arm], style: Mapping[str, Style]) -> Figure:
             draw_seeds(unfair, [by_position(z.next_bits) for z in details(arm)], colour)
     start.axhline(START_BITS, ls="--", lw=1.2, color=GREY)
     words = f"all there is to know: {START_BITS:.2f} bits"
-    start.text(0.985, START_BITS + 0.08, words, color=GREY, ha="right",
-               transform=start.get_yaxis_transform())  # fmt: skip
+    start.text(
+        0.985,
+        START_BITS + 0.08,
+        words,
+        color=GREY,
+        ha="right",
+        transform=start.get_yaxis_transform(),
+    )
     start.set_ylim(min(0.0, start.get_ylim()[0]), START_BITS + 0.55)
     start.set_yticks(range(6))
     around.axvspan(-0.5, TARGET - 0.5, color=GREY, alpha=0.12, lw=0)

@@ -35,8 +35,14 @@ UNCONFINED = "unconfined: "
 
 # what the child reports; the other failures are seen from outside
 REPORTED = {
-    "wrong answer", "exception", "syntax error", "exited early", "memory", "files", "forbidden"
-}  # fmt: skip
+    "wrong answer",
+    "exception",
+    "syntax error",
+    "exited early",
+    "memory",
+    "files",
+    "forbidden",
+}
 
 
 @dataclass(frozen=True)
