@@ -134,7 +134,7 @@ def test_the_page_and_the_table_of_runs_show_them(tmp_path):
     assert cells in markdown_tables(made, "10 answers to each prompt of sums")[0]
     text = (made / "report.md").read_text()
     assert "6 comparisons of this kind were made, and 3 found a difference" in text
-    assert "Shares of distinct answers are not judged" in text
+    assert "There is no verdict on shares of distinct answers" in text
     free = rows_by("run", made / "runs.csv")["free_k1_2"]
     names = ["z_and_tokens_0.8_pass_at_10", "z_and_tokens_0.8_pass_at_10_se", "z_distinct"]
     assert [free[f"suite_sums_{name}"] for name in names] == ["0.5", "0.02", "0.6"]

@@ -85,7 +85,7 @@ def test_the_section_has_a_row_for_each_size_and_for_each_line(analysis):
     assert row["parameters"] == "300,000" and row["tokens per parameter"] == "4.00"
     assert row["κ"] == "1" and row["tax"] == "0.0069 (0.0055 to 0.0083)"
     text = text_of(topic)
-    assert "No size here can show that it does" in text
+    assert "which these sizes cannot show" in text
     assert "124 M is 41.3 times the largest size." in text
     assert trends.rows[0][:2] == ["κ = 0", "the baseline"] and "95 %" in trends.rows[0][3]
     assert re.match(r"\+\d\.\d{4} \(95 %: a factor of \d", trends.rows[0][4])
