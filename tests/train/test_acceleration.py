@@ -176,7 +176,7 @@ def test_a_compiled_run_agrees_and_a_plain_one_goes_on_from_it(
     torch._dynamo.utils.counters.clear()
     with killed(10):
         train_run(compute={"compile": True, "activation_checkpointing": what == "blocks"})
-    assert f" {what} compiled in" in capsys.readouterr().err
+    assert f"compiles {what} (compute.compile)" in capsys.readouterr().err
     # of blocks: any, the one that reads z, the encoder's
     assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == graphs
     resumed, rows = train_run()
