@@ -37,6 +37,7 @@ CHATTY = (  # logs of Ray Train; errors are reported by train/distributed.py
 NO_DASHBOARD = {"RAY_API_SERVER_ADDRESS": "http://127.0.0.1:9"}  # else Ray Train waits for one
 PASSED_ON = ("MLFLOW_", "GIT_REVISION", "RAY_ADDRESS")  # environment variables, to other nodes
 LOOPBACK = "127.0.0.1:"  # where Ray of this machine alone listens
+MAX_STARTS = 2  # of Ray on a busy machine
 PATIENCE = 30.0  # seconds for nodes to appear that a cluster lacks
 
 Result = TypeVar("Result")
@@ -57,17 +58,25 @@ def connect() -> None:
     passed_on = {key: value for key, value in os.environ.items() if key.startswith(PASSED_ON)}
     if address == "local":
         passed_on |= NO_DASHBOARD
-    try:
-        ray.init(
-            address,
-            num_cpus=whole_cores() if address == "local" else None,
-            include_dashboard=False if address == "local" else None,  # it is slow to start
-            logging_level=logging.ERROR,
-            logging_config=ray.LoggingConfig(log_level="CRITICAL"),
-            runtime_env={"env_vars": {"PYTHONPATH": str(ROOT), **passed_on}},
-        )
-    except (ConnectionError, RayError, RuntimeError, ValueError) as error:
-        raise UserError(f"RAY_ADDRESS={address}: {str(error).splitlines()[0]}") from None
+    for _ in range(MAX_STARTS):
+        try:
+            ray.init(
+                address,
+                num_cpus=whole_cores() if address == "local" else None,
+                include_dashboard=False if address == "local" else None,  # it is slow to start
+                logging_level=logging.ERROR,
+                logging_config=ray.LoggingConfig(log_level="CRITICAL"),
+                runtime_env={"env_vars": {"PYTHONPATH": str(ROOT), **passed_on}},
+            )
+            return
+        except (ConnectionError, RayError, RuntimeError, ValueError) as error:
+            raise UserError(f"RAY_ADDRESS={address}: {str(error).splitlines()[0]}") from None
+        except Exception as error:
+            if "timed out during startup" not in str(error):  # Ray has no name for it
+                raise
+    raise UserError(
+        f"Ray did not start on this machine in half a minute, {MAX_STARTS} times; it may be busy"
+    )
 
 
 def check_address(address: str) -> None:

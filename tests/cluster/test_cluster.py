@@ -21,6 +21,7 @@ from pipelines.data.build import make_text
 from pipelines.data.sources import files
 from pipelines.train import distributed
 from tests.cluster.conftest import train_on_ray
+from tests.support.mutants import rejects
 from tests.support.training import losses, same, tracked_runs
 
 
@@ -149,3 +150,19 @@ def test_an_address_without_a_cluster_is_one_line(monkeypatch, address, words):
         monkeypatch.setattr(ray, "is_initialized", lambda: False)
         with pytest.raises(UserError, match=f"RAY_ADDRESS=.*{words}"):
             connect()
+
+
+@rejects("MAX_STARTS = «2→1»", "a busy machine's Ray is not given a second start")
+def test_ray_that_does_not_start_in_time_is_started_once_more(monkeypatch):
+    starts = []
+
+    def init(*_, **__):
+        starts.append(1)
+        raise Exception("The current node timed out during startup. This could happen because")
+
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    monkeypatch.setattr(ray, "init", init)
+    with pytest.raises(UserError, match="Ray did not start on this machine"):
+        connect()
+    assert len(starts) == 2
