@@ -26,3 +26,8 @@ T = TypeVar("T", bound=BudgetResult)
 def in_last_third(budgets: Sequence[T]) -> list[T]:
     """The budgets in the last third of the training, of all its budgets as they rise."""
     return [entry for entry in budgets if 3 * entry.tokens >= 2 * budgets[-1].tokens]
+
+
+def late_tokens(budgets: Sequence[BudgetResult]) -> tuple[int, ...]:
+    """Tokens of each budget in the last third: only means over the same ones are compared."""
+    return tuple(entry.tokens for entry in in_last_third(budgets))

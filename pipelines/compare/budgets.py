@@ -6,7 +6,7 @@ difference over documents is not known, and seeds alone decide what counts.
 
 from dataclasses import dataclass
 
-from pipelines.artifacts.budget_results import in_last_third
+from pipelines.artifacts.budget_results import late_tokens
 from pipelines.artifacts.results import Estimate
 from pipelines.compare.arms import Arm, OverSeeds, grouped, over_seeds
 from pipelines.compare.comparison import Comparison, from_plain
@@ -67,14 +67,11 @@ def at_budget(arms: list[Arm], tokens: int, comparisons: list[Comparison]) -> Co
     }
 
 
-def late_tokens(arm: Arm) -> tuple[int, ...]:
-    return tuple(entry.tokens for entry in in_last_third(arm.first.evaluation.budgets))
-
-
 def over_last_third(arms: list[Arm]) -> Column:
     """Only averages over the same budgets are compared; the final one alone is compared already."""
     column: Column = {}
-    for budgets, group in grouped(arms, late_tokens).items():
+    groups = grouped(arms, lambda arm: late_tokens(arm.first.evaluation.budgets))
+    for budgets, group in groups.items():
         bounds = {arm.name: arm.last_third for arm in group}
         alone = len(budgets) == 1
         note = "the final budget alone" if alone else f"{len(budgets)} budgets"

@@ -16,7 +16,7 @@ from math import hypot, nan
 import torch
 
 from ftmodel.analysis.differences import DocumentError, document_error
-from pipelines.artifacts.budget_results import in_last_third
+from pipelines.artifacts.budget_results import in_last_third, late_tokens
 from pipelines.artifacts.results import Estimate
 from pipelines.artifacts.run_results import RunResults
 from pipelines.artifacts.suite_results import SuiteResults, TaskResult, TaskScore
@@ -149,13 +149,13 @@ def scores(arms: list[Arm], task: Task, late: bool) -> dict[str, Score]:
     """By arm. ``late``: means over the last third, compared if they are over the same budgets."""
     values: dict[str, list[Estimate]] = {}
     for arm in (arm for arm in arms if all(alike(run, task) for run in arm.runs)):
-        final = [score_of(suite_of(run).tasks[task.key]) for run in arm.runs]
-        of_seeds = late_values(arm, task) if late else final
+        of_seeds = late_values(arm, task) if late else final_values(arm, task)
         if len(of_seeds) == len(arm.runs):
             values[arm.name] = of_seeds
     error = partial(score_error, task=task, values=values, late=late)
     differences: dict[str, Comparison] = {}
-    for group in grouped(arms, late_tokens).values() if late else [arms]:
+    by_budgets = grouped(arms, lambda arm: late_tokens(suite_of(arm.first).budgets) if late else ())
+    for group in by_budgets.values():
         differences |= from_plain(group, values, task.metric, error)
     return {
         name: Score(over_seeds(each), differences.get(name), task.higher_is_better)
@@ -177,6 +177,10 @@ def score_of(score: TaskScore) -> Estimate:
     return Estimate(score.value, nan if score.se is None else score.se)
 
 
+def final_values(arm: Arm, task: Task) -> list[Estimate]:
+    return [score_of(suite_of(run).tasks[task.key]) for run in arm.runs]
+
+
 def late_values(arm: Arm, task: Task) -> list[Estimate]:
     """Of each seed with several budgets in the last third: a single one is the final model.
 
@@ -187,10 +191,6 @@ def late_values(arm: Arm, task: Task) -> list[Estimate]:
         for late in (in_last_third(suite_of(run).budgets) for run in arm.runs)
         if len(late) > 1 and all(task.key in budget.tasks for budget in late)
     ]
-
-
-def late_tokens(arm: Arm) -> tuple[int, ...]:
-    return tuple(budget.tokens for budget in in_last_third(suite_of(arm.first).budgets))
 
 
 def paired_error(arm: Arm, other: Arm, task: Task) -> DocumentError | None:
