@@ -101,7 +101,7 @@ def calibrate(
         error = of_chunks * sqrt(tokens.sum().item() / scored_tokens)
         converged = gain <= MAX_GAIN * error
         # more than the most would be needed if the gain fell as 1 / K
-        hopeless = particles > MIN_PARTICLES and particles * gain > most * MAX_GAIN * error
+        hopeless = 8 * particles >= most and particles * gain > most * MAX_GAIN * error
         if converged or hopeless or 2 * particles > most:
             return Calibration(particles, share, converged, gain, error, by_share, curve)
         particles *= 2
