@@ -16,7 +16,7 @@ from perf.record import Part, record
 from pipelines import cli
 from pipelines.common.arguments import COUNT, listed, out_folder
 
-NAMES = ("mapper", "latent", "training", "decoding", "growth", "side_by_side", "tokenize")
+NAMES = ("mapper", "latent", "training", "decoding", "side_by_side", "tokenize")
 PARTS = {name: Part(f"perf.{name}") for name in NAMES}
 
 

@@ -46,19 +46,17 @@ def ratio(name: str, over: Sequence[float], under: Sequence[float], **target: fl
     return figure(name, [a / b for a, b in zip(over, under, strict=True)], **target)
 
 
-def in_turns(
-    arms: dict[str, Work], turns: int, clock: Callable[[], float] = timer
-) -> dict[str, list[float]]:
+def in_turns(arms: dict[str, Work], turns: int) -> dict[str, list[float]]:
     """Seconds of each arm in each turn; every other turn goes backwards. One turn more, the first,
     warms up and does not count. torch's ``timer`` waits until a GPU has done what it was given.
     """
     seconds: dict[str, list[float]] = {name: [] for name in arms}
     for turn in range(turns + 1):
         for name in arms if turn % 2 else reversed(arms):
-            start = clock()
+            start = timer()
             arms[name]()
             if turn:
-                seconds[name].append(clock() - start)
+                seconds[name].append(timer() - start)
     return seconds
 
 

@@ -1,6 +1,7 @@
 """Training runs side by side, and workers of Ray that share a batch, on the cores of this machine.
 
-docs/performance.md ("How cost grows") has what is planned. Speeds are those that curve.csv says.
+docs/performance.md ("Runs and workers side by side") has what is planned. Speeds are those that
+curve.csv says.
 """
 
 import json

@@ -2,7 +2,5 @@
 
 counting.py   a step's FLOPs and bytes, as torch counts them on tensors without storage
 training.py   parameters, FLOPs and memory of training
-time.py       time of a training step on a CPU
-filtering.py  FLOPs and memory of the filtering bound
 scaling.py    what many GPUs send one another, and the speed that is left
 """

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import wraps
-from math import gcd, prod
+from math import gcd
 from typing import Any
 from unittest.mock import patch
 from weakref import finalize
@@ -102,22 +102,6 @@ def whole(count: Count) -> Count:
 def attention_flops(q: Any, k: Any, *_: Any, **__: Any) -> int:
     """Of scores and weighted sums, given shapes: queries (B, N, T, E) and keys (B, M, S, E)."""
     return 4 * q[0] * q[1] * q[2] * q[3] * k[2]
-
-
-@register_flop_formula(aten._scaled_dot_product_flash_attention_for_cpu_backward)
-def attention_backward_flops(_grad: Any, q: Any, k: Any, *_: Any, **__: Any) -> int:
-    """Five products in place of two: the kernel computes the scores again."""
-    return attention_flops(q, k) * 5 // 2
-
-
-@register_flop_formula(aten.addmm_)
-def addmm_flops(_: Any, a: Any, b: Any, **__: Any) -> int:
-    return 2 * a[0] * a[1] * b[1]
-
-
-@register_flop_formula(torch.ops.ftmodel.onednn_product)
-def linear_flops(a: Any, b: Any, **__: Any) -> int:
-    return 2 * prod(a) * b[0]
 
 
 def flops_in(counter: FlopCounterMode, part: str = "") -> np.ndarray:

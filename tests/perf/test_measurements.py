@@ -7,7 +7,7 @@ from math import isfinite
 import pytest
 import torch
 
-from perf import growth, latent, mapper, side_by_side, steps, training
+from perf import latent, mapper, side_by_side, steps, training
 from perf.__main__ import PARTS
 from pipelines.artifacts import corpus
 
@@ -23,11 +23,6 @@ FIGURES = {  # of each some figure, and its target
     "decoding": {
         "tiny, batch 2, sampled, free ÷ ours: tokens/s": "≥ 0.97",
         "tiny, batch 1, greedy, ours ÷ Hugging Face: tokens/s": "≥ 2",
-    },
-    "growth": {
-        f"{quantity} against {axis}: farthest from the planner": "≤ 1.15"
-        for quantity in ("time", "memory")
-        for axis in "TDLBHK"
     },
     "tokenize": {"stage ÷ tokenizers: speed": ""},
 }
@@ -74,12 +69,6 @@ def test_the_first_compiled_step_finds_nothing_of_earlier_runs(monkeypatch, tmp_
     first, *_ = training.measure(turns=1, quick=False)
     assert first.name == "first step of ours, compiled, nothing cached"
     assert [cache == str(tmp_path) for cache in caches] == [False] + [True] * 16
-
-
-def test_the_summary_names_the_ratio_farthest_from_one_either_way():
-    farthest, *ratios = growth.by_axis("time", [("T", "a", 1.2), ("T", "b", 0.625), ("T", "c", 1)])
-    assert farthest.median == pytest.approx(1.6) and farthest.met is False
-    assert [each.median for each in ratios] == [1.2, 0.625, 1]
 
 
 @pytest.mark.slow
