@@ -8,24 +8,17 @@ form is the fastest of those tried: G as the outer product of the probabilities 
 the bits (slower: exp of two products with the table of bits; doubling bit by bit), Y scattered into
 zeros (as fast, but with more memory: one_hot, which counts in int64). Memory is the most that a
 pass holds beyond its inputs and the table's gradient, (2^H, D), which is as large in any form.
-
-In blocks of codes, or by Khatri-Rao products, the sums over all codes are timed beside each other
-by shape; a figure's name says which of them a shape takes.
 """
 
 from collections.abc import Callable
-from functools import partial
 
 import torch
 from torch import Tensor
 
-from ftmodel.model import mapper
 from ftmodel.model.mapper import binary_mapper, code_probabilities, pack_bits
-from perf.measure import Figure, Work, figure, in_turns, peak_bytes, ratio
+from perf.measure import Figure, figure, in_turns, peak_bytes, ratio
 
 MapperForm = Callable[[Tensor, Tensor, Tensor], Tensor]
-# H, D
-MAPPER_SHAPES = ((8, 64), (12, 32), (12, 64), (16, 16), (16, 32), (16, 64), (16, 128), (16, 512))
 
 
 def exact(o: Tensor, noise: Tensor, table: Tensor) -> Tensor:
@@ -73,24 +66,6 @@ def beside_dense(tokens: int, bits: int, width: int, turns: int) -> list[Figure]
     ]
 
 
-def forms(tokens: int, bits: int, width: int, turns: int) -> Figure:
-    """Both forms of the sums over codes."""
-    inputs = MapperArm(exact, tokens, bits, width)
-    p, table = inputs.o.detach().sigmoid(), inputs.table.detach()
-    g_low, g_high = (code_probabilities(half) for half in (p[:, : bits // 2], p[:, bits // 2 :]))
-    shared = inputs.rho, g_low, g_high, table
-    arms: dict[str, Work] = {
-        "by codes": partial(mapper.sums_by_codes, *shared, torch.float32),
-        "Khatri-Rao": partial(mapper.sums_by_khatri_rao, *shared),
-    }
-    seconds = in_turns(arms, turns)
-    taken = list(arms)[mapper.khatri_rao_pays(inputs.rho, bits)]
-    name = f"sums, H = {bits}, D = {width}, {tokens} tokens, taken: {taken}; by codes ÷ Khatri-Rao"
-    return ratio(f"{name}: time", seconds["by codes"], seconds["Khatri-Rao"])
-
-
 def measure(turns: int, quick: bool) -> list[Figure]:
     tokens, bits, widths = (32, 8, (16,)) if quick else (1024, 16, (512, 1536))
-    found = [each for width in widths for each in beside_dense(tokens, bits, width, turns)]
-    shapes = [(8, 16)] if quick else MAPPER_SHAPES
-    return [*found, *(forms(32 if quick else 4160, *shape, turns) for shape in shapes)]
+    return [each for width in widths for each in beside_dense(tokens, bits, width, turns)]

@@ -14,11 +14,11 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from ftmodel.kernels.product import onednn_is_faster, product
+from ftmodel.kernels.product import product
 
-# Elements of the (N, 2^H) product that the backward pass holds at a time; sums_by_khatri_rao holds
-# twice as many of (N, 2^{H/2} D). CPU_BLOCK stays in cache and was the fastest size measured.
-# GPU_BLOCK has not been measured; a GPU prefers few large kernels.
+# Elements of the (N, 2^H) product that the backward pass holds at a time. CPU_BLOCK stays in cache
+# and was the fastest size measured. GPU_BLOCK has not been measured; a GPU prefers few large
+# kernels.
 CPU_BLOCK, GPU_BLOCK = 1 << 21, 1 << 24
 
 
@@ -83,36 +83,6 @@ def sums_by_codes(
     return over_high, over_low
 
 
-def sums_by_khatri_rao(
-    rho: Tensor, g_low: Tensor, g_high: Tensor, table: Tensor
-) -> tuple[Tensor, Tensor]:
-    """``sums_by_codes`` as products of W with rows G_low ⊗ ρ and G_high ⊗ ρ.
-
-    These are two products in place of one, but (N, 2^{H/2} D) is read and written, not (N, 2^H).
-    Memory: a block of tokens, and a copy of W.
-    """
-    low, most = g_low.shape[1], g_high.shape[1]
-    by_high = table.view(most, -1)  # (2^high, 2^low D)
-    by_low = table.view(most, low, -1).transpose(0, 1).flatten(1)  # (2^low, 2^high D)
-    over_high, over_low = torch.empty_like(g_low), torch.empty_like(g_high)
-    rows = max(1, 2 * CPU_BLOCK // by_low.shape[1])
-    for start in range(0, len(rho), rows):
-        n = slice(start, start + rows)
-        over_low[n] = product((g_low[n, :, None] * rho[n, None]).flatten(1), by_high)
-        over_high[n] = product((g_high[n, :, None] * rho[n, None]).flatten(1), by_low)
-    return over_high, over_low
-
-
-def khatri_rao_pays(rho: Tensor, bits: int) -> bool:
-    """Whether sums_by_khatri_rao is faster than sums_by_codes for ρ (N, D), as measured on a CPU.
-    The narrower W is, the cheaper its products are relative to the blocks of sums_by_codes. The
-    benchmark `mapper` compares the two.
-    """
-    if rho.device.type != "cpu":
-        return False
-    return rho.shape[1] <= (64 if onednn_is_faster(rho) and bits >= 14 else 32)
-
-
 def logit_gradient(rho: Tensor, p: Tensor, table: Tensor, dtype: torch.dtype) -> Tensor:
     """∂loss/∂o_h = Σ_d g_d G_d (U_h(d) − p_h) with g = W ρ; (N, H).
 
@@ -128,10 +98,7 @@ def logit_gradient(rho: Tensor, p: Tensor, table: Tensor, dtype: torch.dtype) ->
     """
     bits, low = p.shape[1], p.shape[1] // 2
     g_low, g_high = code_probabilities(p[:, :low]), code_probabilities(p[:, low:])
-    if rho.dtype == table.dtype == dtype == p.dtype and khatri_rao_pays(rho, bits):
-        over_high, over_low = sums_by_khatri_rao(rho, g_low, g_high, table)
-    else:
-        over_high, over_low = sums_by_codes(rho, g_low, g_high, table, dtype)
+    over_high, over_low = sums_by_codes(rho, g_low, g_high, table, dtype)
     over_low *= g_high
     over_high *= g_low
     u_low, u_high = (bit_table(k, p.device).to(p.dtype) for k in (low, bits - low))

@@ -16,7 +16,6 @@ FIGURES = {  # of each some figure, and its target
         "mapper, H = 8, D = 16, 32 tokens, dense ÷ exact: time": "≥ 3",
         "mapper, H = 8, D = 16, 32 tokens, dense ÷ exact: peak memory beside the table's "
         "gradient": "≥ 20",
-        "sums, H = 8, D = 16, 32 tokens, taken: Khatri-Rao; by codes ÷ Khatri-Rao: time": "",
     },
     "latent": {"D = 32, H = 8: time": "≤ "},
     "training": {"float32, not compiled: ours ÷ Llama": "≥ 1"},
