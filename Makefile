@@ -100,11 +100,17 @@ experiments: .venv/installed
 bench: .venv/installed-dev
 	python -m perf $(MEASURE)
 
-gpu: # PyTorch for it before what depends on PyTorch
+gpu: # PyTorch for it before what depends on PyTorch; `==` would leave 2.13.0+cpu where 2.13.0 is due
 	@nvidia-smi -L 2>&1 | grep -q '^GPU' || { echo "error: no GPU on this machine, by nvidia-smi;" \
 		"\`python -m perf.gpu --rehearse\` goes through it on a CPU" >&2; exit 2; }
 	@$(MAKE) --no-print-directory .venv/bin/pip
-	python -m perf.gpu.wheels
+	@torch=$$(sed -n 's/^torch==//p' constraints.txt); \
+	case $$(nvidia-smi | sed -nE 's/.*CUDA[A-Za-z ]* Version: *([0-9]+).*/\1/p') in \
+		1[3-9] | [2-9]?) set "torch===$$torch" ;; \
+		12) set "torch===$$torch+cu126" --extra-index-url https://download.pytorch.org/whl/cu126 ;; \
+		*) echo "error: PyTorch $$torch needs a driver that supports CUDA 12 or later," \
+			"and nvidia-smi names none" >&2; exit 2 ;; \
+	esac; echo "installing $$1, unless it is there"; .venv/bin/pip install --quiet "$$@"
 	@$(MAKE) --no-print-directory .venv/installed-dev
 	@python -m perf.gpu --minutes $(MINUTES)
 

@@ -5,24 +5,24 @@ the driver.
 import os
 import shutil
 import subprocess
-import sys
 
 import pytest
-import torch
+from packaging.specifiers import SpecifierSet
 
-from perf.gpu import wheels
 from pipelines.common.atomic_files import ROOT
-from pipelines.common.errors import UserError
 from tests.support.mutants import rejects
 
-SMI = "| NVIDIA-SMI 580.159.03    Driver Version: 580.159.03    CUDA Version: 13.0     |"
+GPU = "GPU 0: NVIDIA H200 (UUID: GPU-1)"
+
+
+def program(path, shell):
+    path.write_text(f"#!/bin/sh\n{shell}\n")
+    path.chmod(0o755)
 
 
 def make_gpu(folder, smi, *options):
     (folder / "bin").mkdir()
-    program = folder / "bin/nvidia-smi"
-    program.write_text(f"#!/bin/sh\n{smi}\n")
-    program.chmod(0o755)
+    program(folder / "bin/nvidia-smi", smi)
     shutil.copy(ROOT / "Makefile", folder)
     environment = {k: v for k, v in os.environ.items() if not k.startswith("MAKE")}
     environment["PATH"] = f"{folder / 'bin'}{os.pathsep}{environment['PATH']}"
@@ -42,53 +42,39 @@ def test_without_a_gpu_nothing_is_installed(tmp_path):
 def test_with_one_the_wheel_comes_before_what_depends_on_it(tmp_path):
     for name in ("pyproject.toml", "constraints.txt"):
         (tmp_path / name).touch()
-    done = make_gpu(tmp_path, "echo 'GPU 0: NVIDIA H200 (UUID: GPU-1)'", "--dry-run", "MINUTES=10")
+    done = make_gpu(tmp_path, f"echo '{GPU}'", "--dry-run", "MINUTES=10")
     said = done.stdout
-    order = ["venv --clear", "-m perf.gpu.wheels", ".[dev]", "perf.gpu --minutes 10"]
+    order = ["venv --clear", "torch===", ".[dev]", "perf.gpu --minutes 10"]
     places = [said.index(words) for words in order]
     assert places == sorted(places), said
 
 
+@rejects('set "torch==«=→»$$torch" ;;', "a CPU build of PyTorch left where a GPU is")
 @pytest.mark.parametrize(
-    ("said", "build", "index"),
+    ("cuda", "build"),
     [
-        (SMI, "2.13.0", False),
-        (SMI.replace("CUDA Version: 13.0", "CUDA UMD Version: 14.1"), "2.13.0", False),
-        (SMI.replace("13.0", "12.2"), "2.13.0+cu126", True),
+        ("CUDA Version: 13.0", "2.13.0"),
+        ("CUDA UMD Version: 14.1", "2.13.0"),
+        ("CUDA Version: 12.2", "2.13.0+cu126"),
+        ("CUDA Version: 11.8", None),
+        ("", None),
     ],
 )
-def test_the_build_is_the_pinned_version_for_the_drivers_cuda(said, build, index):
-    version, more = wheels.wanted(said, "2.13.0")
-    assert version == build and bool(more) == index
-    assert all("cu126" in word for word in more[1:])
-
-
-@pytest.mark.parametrize("said", [SMI.replace("13.0", "11.8"), "something else", ""])
-def test_a_driver_that_no_build_serves_is_one_line(said):
-    with pytest.raises(UserError, match=r"CUDA"):
-        wheels.wanted(said, "2.13.0")
-
-
-@rejects('f"torch==«=→»{build}"', "a CPU build of PyTorch left where a GPU is")
-@pytest.mark.parametrize(
-    ("installed", "again"),
-    [(None, True), ("{}+cpu", True), ("2.12.0", True), ("{}", False), ("{}+cu130", False)],
-)
-def test_only_another_build_is_replaced(monkeypatch, installed, again):
-    """`==` would leave a CPU build where it is."""
-    asked, pinned = [], wheels.pinned()
-    assert pinned == torch.__version__.partition("+")[0]
-    done = subprocess.CompletedProcess([], 0)
-    monkeypatch.setattr(wheels.subprocess, "check_output", lambda *_, **__: SMI)
-    monkeypatch.setattr(wheels.subprocess, "run", lambda command: asked.append(command) or done)
-    monkeypatch.setattr(wheels, "installed", lambda: installed and installed.format(pinned))
-    wheels.main()
-    assert [command[-1] for command in asked] == [f"torch==={pinned}"] * again
-
-
-def test_it_runs_before_any_package_is_installed(tmp_path):
-    environment = os.environ | {"PATH": str(tmp_path), "PYTHONPATH": str(ROOT)}
-    command = [sys.executable, "-S", "-m", "perf.gpu.wheels"]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True)
-    assert done.returncode == 2
-    assert done.stderr == "error: no GPU on this machine: nvidia-smi finds none\n"
+def test_the_build_is_exactly_the_pinned_version_for_the_drivers_cuda(tmp_path, cuda, build):
+    """A driver that no build serves is one line. pip takes `==` to allow a CPU build."""
+    assert not SpecifierSet("===2.13.0").contains("2.13.0+cpu")
+    (tmp_path / "constraints.txt").write_text("torchmetrics==1.9.0\ntorch==2.13.0\n")
+    (tmp_path / "pyproject.toml").touch()
+    (tmp_path / ".venv/bin").mkdir(parents=True)
+    for name in ("pip", "python"):
+        program(tmp_path / ".venv/bin" / name, f'echo {name} "$@" >> asked')
+    done = make_gpu(tmp_path, f"echo '{GPU}'; echo '| Driver Version: 580.159.03  {cuda}  |'")
+    if build is None:
+        assert done.stderr.startswith("error: PyTorch 2.13.0 needs a driver that supports CUDA 12")
+        assert done.stderr.count("error: ") == 1 and not (tmp_path / "asked").exists()
+        assert done.returncode == 2
+        return
+    asked, *_, last = (tmp_path / "asked").read_text().splitlines()
+    index = " --extra-index-url https://download.pytorch.org/whl/cu126" * build.endswith("cu126")
+    assert asked == f"pip install --quiet torch==={build}{index}"
+    assert last == "python -m perf.gpu --minutes 50"

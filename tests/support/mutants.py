@@ -12,7 +12,7 @@ from tests import ROOT
 Test = TypeVar("Test", bound=Callable)
 PRODUCT = (
     *(f"{package}/**/*.py" for package in ("ftmodel", "hydra_plugins", "perf", "pipelines")),
-    *("pipelines/**/*.jinja", "dvc.yaml", ".dvcignore"),
+    *("pipelines/**/*.jinja", "dvc.yaml", ".dvcignore", "Makefile"),
 )
 CHANGE = re.compile("«([^→]*)→([^»]*)»")
 
