@@ -1,6 +1,6 @@
 """How z becomes r, and how the gradient of r reaches the logits of the bits of z.
 
-Shapes: … any leading dimensions, H bits, D width.
+Shapes: … any leading dimensions, H bits, D width. W is the post-sampler, a parameter of `Latent`.
 """
 
 from typing import Any
@@ -10,7 +10,6 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from ftmodel.designs.design import Gradient, LatentDesign, Map
-from ftmodel.designs.parts import Codebook
 from ftmodel.model.mapper import binary_mapper, check_shapes, pack_bits, signs
 
 
@@ -18,15 +17,21 @@ class TableCodebook:
     """r is row z of a table W (2^H, D), with a gradient over all codes (the paper)."""
 
     def rows(self, bits: int) -> int:
+        """Rows of W for H = ``bits``."""
         return 1 << bits
 
     def sample(self, o: Tensor, noise: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+        """r (…, D) and z (…) with bits [noise_h < sigmoid(o_h)], o and noise (…, H);
+        differentiable in o and W.
+        """
         return binary_mapper(o, noise, weight)
 
     def embed(self, z: Tensor, weight: Tensor) -> Tensor:
+        """r (…, D) of z (…)."""
         return weight[z]
 
     def rms(self, weight: Tensor) -> Tensor:
+        """RMS of r over all codes and channels."""
         return weight.square().mean().sqrt()
 
 
@@ -78,7 +83,7 @@ class LinearCodebook(SampledTable):
         return super().logit_gradient(rho, p, codes, weight)
 
 
-def codebook(design: LatentDesign) -> Codebook:
+def codebook(design: LatentDesign) -> TableCodebook:
     if design.map == Map.linear:
         return LinearCodebook(design.gradient)
     if design.gradient == Gradient.all_codes:

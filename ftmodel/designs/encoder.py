@@ -1,4 +1,9 @@
-"""What gives the posterior: activations from which the logits of the bits of z are read."""
+"""What gives the posterior: activations from which the logits of the bits of z are read.
+
+Parameters belong to `Latent`, under the names that checkpoints have.
+
+Shapes: B batch, T positions, D model width.
+"""
 
 from typing import Any
 
@@ -6,7 +11,6 @@ import torch
 from torch import Tensor, nn
 
 from ftmodel.designs.design import Encoder
-from ftmodel.designs.parts import Encoder as EncoderPart
 from ftmodel.model.config import ModelConfig
 from ftmodel.model.layers import Block
 from ftmodel.model.positions import Positions
@@ -18,10 +22,14 @@ class SharedEncoder:
     reads_embeddings = False
 
     def __init__(self, latent: Any, config: ModelConfig) -> None:
+        """Add its blocks to ``latent``."""
         latent.zeta = nn.Parameter(torch.empty(1, 1, config.d_model))
         latent.encoder_block = Block(config)
 
     def __call__(self, latent: Any, x: Tensor, at: Positions) -> Tensor:
+        """Activations (B, T, D), not causal, of x (B, T, D): the lower half's activations, or the
+        embedded tokens if the encoder ``reads_embeddings``.
+        """
         return latent.encoder_block(latent.zeta, x, at, causal=False)  # q = ζ, kv = x
 
     def blocks(self, latent: Any) -> list[nn.Module]:
@@ -46,7 +54,7 @@ class SeparateEncoder:
         return [*latent.encoder_blocks]
 
 
-ENCODERS: dict[Encoder, type[EncoderPart]] = {
+ENCODERS: dict[Encoder, type[SharedEncoder] | type[SeparateEncoder]] = {
     Encoder.shared: SharedEncoder,
     Encoder.separate: SeparateEncoder,
 }

@@ -3,16 +3,24 @@
 Shapes: B batch, T positions, S keys, D model width, M key-value heads, E head width.
 """
 
+from typing import NamedTuple
+
 import torch
 from torch import Tensor, nn
 from torch.nn.attention.flex_attention import BlockMask
 
 from ftmodel.designs.design import Inject
-from ftmodel.designs.parts import BlockInput, Injection
 from ftmodel.model.cache import LayerCache
 from ftmodel.model.config import ModelConfig
 from ftmodel.model.layers import Attention, Block
 from ftmodel.model.positions import Positions
+
+
+class BlockInput(NamedTuple):
+    """What a block reads."""
+
+    stream: Tensor  # the residual stream (B, T, D)
+    kv: Tensor | None = None  # what keys and values are computed from; None: the stream
 
 
 class KeyValueInjection:
@@ -22,9 +30,11 @@ class KeyValueInjection:
         self.config, self.first = config, config.lower_blocks
 
     def block(self, n: int) -> nn.Module:
+        """A new block n, counted from 0."""
         return Block(self.config)
 
     def __call__(self, n: int, x: Tensor, r: Tensor) -> BlockInput:
+        """What block n reads of x and r (B, T, D)."""
         return BlockInput(x, x + r if n == self.first else None)
 
 
@@ -82,7 +92,7 @@ class MemoryAttention(Attention):
         return self.mix(queries, keys, values, mask, causal=False)
 
 
-INJECTIONS: dict[Inject, type[Injection]] = {
+INJECTIONS: dict[Inject, type[KeyValueInjection]] = {
     Inject.kv: KeyValueInjection,
     Inject.kv_all: AllKeyValues,
     Inject.residual: StreamInjection,

@@ -1,4 +1,4 @@
-"""What z is drawn from in generation, and what its KL is taken to.
+"""What z is drawn from in generation, and what its KL is taken to. Priors own their parameters.
 
 Shapes: D model width, H latent bits, … any leading dimensions.
 """
@@ -13,13 +13,13 @@ from ftmodel.model.config import ModelConfig
 class UniformPrior(nn.Module):
     """All 2^H codes are equally probable (the paper)."""
 
-    sequential = False
+    sequential = False  # whether the prior of z_t depends on earlier z
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
 
     def forward(self, x: Tensor, before: Tensor | None) -> None:
-        return None
+        """No logits: each bit has probability 1/2."""
 
 
 class LearnedPrior(nn.Module):
