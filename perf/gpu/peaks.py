@@ -1,7 +1,8 @@
 """Dense bf16 peaks of GPUs by device name, FLOP/s, sums in float32, as NVIDIA's datasheets say.
 
-Lightning has such a table (get_available_flops), but for H200 and H100 NVL it has twice these: the
-rate of sparse matrices. Of names that contain several of these the longest counts.
+Lightning's table (get_available_flops) does not recognise "NVIDIA H200", has the rates of sparse
+matrices for H200 and H100 NVL, and has a half or less of these for RTX 4090, RTX 3090 and A40. Of
+names that contain several of these the longest counts.
 """
 
 import re
