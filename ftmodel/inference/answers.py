@@ -60,7 +60,8 @@ class LowerHalf:
         self.at = model.positions(prompts, padding=padding)
         later = None if padding is None else padding[rows]
         cache = new_cache(model.config, p)
-        self.x = model.lower(prompts, self.at, cache, noise)  # (B, P, D)
+        # (B, P, D); (B, n + P, D) with a random prefix
+        self.x = model.lower(prompts, self.at, cache, noise)
         start = self.at.prefix + p
         self.after = model.positions(answers[:, :-1], start, padding=later)
         # (R, A − 1, D): the last token of an answer is predicted and never read
