@@ -1,15 +1,18 @@
-"""How many particles a filter needs, and which proposal: found on text that is not scored.
+"""How many particles a filter needs, and which proposal: chosen on text that is not scored.
 
-A filter's −log p̂(x) lies above the NLL in expectation, by less the more particles it has. 2 F
-independent filters of each calibration chunk show by how much: −log of the mean p̂ of F of them is
-what will be scored, −log of the mean of all is the same with twice the particles, and their
-difference is what doubling would gain. Probabilities are averaged, not their logarithms, for the
-mean of unbiased estimates of p(x) is one as well. From few particles on they are doubled, with new
-noise each time, until a doubling gains less than a tenth of the standard error that the evaluation
-will have.
+A filter's −log p̂(x) lies above the NLL in expectation. The more particles it has, the smaller the
+gap. 2 F independent filters of each calibration chunk show the gap. The score will be −log of the
+mean p̂ of F filters; −log of the mean p̂ of all 2 F filters is a score with twice the particles. The
+difference is what doubling would gain. Probabilities are averaged, not their logarithms, because a
+mean of unbiased estimates of p(x) is unbiased.
 
-Only the choice is taken from here, and no estimate: the scored text gets new noise and one fixed
-number of particles, so that nothing is selected by what it gives there.
+The number of particles starts small and doubles, with new noise each time. Doubling stops when it
+gains at most a tenth of the standard error that the evaluation will have. It also stops at the
+largest number allowed. From an eighth of that number on, it stops early if not even the largest
+number would be enough, supposing that the gain falls as 1 / K with K particles.
+
+Only the choice is used, no estimate. The scored text gets new noise and a fixed number of
+particles, so no score is selected by its value.
 
 Shapes: S calibration chunks, F filters that are scored.
 """
@@ -53,9 +56,12 @@ def merged(nll: Tensor) -> Tensor:
 
 
 def best_share(tried: dict[float, Tensor], tokens: Tensor) -> float:
-    """Of the shares whose bound, by their estimates (2 F, S), is not above the lowest by two
-    standard errors over chunks, the one whose filters agree best: how far the merged estimate lies
-    below the single ones is the less noisy measure, but filters agree also where all miss a z.
+    """The share to propose by, given estimates (2 F, S) of each share.
+
+    Candidates are the shares whose bound is at most two standard errors over chunks above the
+    lowest. The choice is the candidate whose filters agree best: its merged estimate lies least
+    below its single estimates. This distance is less noisy than the bound. But it cannot decide
+    alone, because filters also agree where all of them miss the same z.
     """
     bounds = {share: nll.mean(0) for share, nll in tried.items()}
     lowest = min(bounds, key=lambda share: bounds[share].sum().item())
