@@ -11,11 +11,11 @@ from ftmodel.analysis.bit_information import (
     bit_information,
     frequent,
     information,
-    jackknife,
     most_certain,
     soft_counts,
     z_of_others,
 )
+from ftmodel.analysis.statistics import jackknife
 from tests.support.mutants import rejects
 
 CERTAIN = 30.0  # a logit

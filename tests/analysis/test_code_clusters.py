@@ -12,7 +12,7 @@ from ftmodel.analysis.code_clusters import (
     sums_by_document,
     with_permutations,
 )
-from ftmodel.analysis.label_information import permutation_test
+from ftmodel.analysis.permutation import permutation_test
 from tests.support.mutants import rejects
 
 DOCUMENT = torch.tensor([0, 0, 1, 2, 2, 2])

@@ -3,8 +3,7 @@
 import pytest
 
 from perf.gpu import training_slice
-from pipelines import doctor
-from pipelines.common.atomic_files import ROOT
+from pipelines import ROOT, doctor
 from pipelines.common.errors import UserError
 from pipelines.config.load import parse
 from tests.support.mutants import rejects

@@ -9,7 +9,7 @@ import subprocess
 import pytest
 from packaging.specifiers import SpecifierSet
 
-from pipelines.common.atomic_files import ROOT
+from pipelines import ROOT
 from tests.support.mutants import rejects
 
 GPU = "GPU 0: NVIDIA H200 (UUID: GPU-1)"

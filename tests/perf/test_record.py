@@ -13,8 +13,7 @@ import torch
 from perf import __main__ as perf, measure, record
 from perf.gpu import __main__ as gpu, gpu_tests
 from perf.record import Part
-from pipelines import doctor
-from pipelines.common.atomic_files import ROOT
+from pipelines import ROOT, doctor
 from pipelines.common.errors import UserError
 from tests.support.commands import call
 from tests.support.mutants import rejects
