@@ -100,7 +100,7 @@ def test_the_code_is_ours_and_needs_nothing_of_ours(ours, make_tokens, tmp_path,
     copied = {
         *("designs/codebook.py", "designs/design.py", "designs/encoder.py", "designs/injection.py"),
         *("designs/prior.py", "designs/sharing.py", "inference/passes.py"),
-        *("kernels/attention.py", "kernels/flex.py", "kernels/install.py", "kernels/product.py"),
+        *("kernels/flex.py", "kernels/install.py", "kernels/product.py"),
         *("model/checks.py", "model/config.py", "model/free_transformer.py", "model/latent.py"),
         *("model/initial_weights.py", "model/layers.py", "model/limits.py", "model/mapper.py"),
         *("model/cache.py", "model/positions.py", "model/prefix.py"),
