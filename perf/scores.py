@@ -132,7 +132,8 @@ def against_float64(names: Sequence[str], tasks: Any, documents: int, file: Path
         }
         log = outcomes["ours"].log
         pairs = [(pair[0], pair[1]) for document in log for pair in document["arguments"]]
-        likelihoods = rounding.log_likelihoods(exact, mine.encode_pairs(pairs))
+        encoded = [(pair, *mine._encode_pair(*pair)) for pair in pairs]
+        likelihoods = rounding.log_likelihoods(exact, encoded)
         values = {
             arm: [float(answer[0]) for log in outcome.log for answer in responses_of(log["resps"])]
             for arm, outcome in outcomes.items()

@@ -44,7 +44,6 @@ from pipelines.suite.batching import (
 )
 from pipelines.suite.decoding import Decoding, Ending, read_settings
 
-ENCODED_AT_ONCE = 1000  # requests
 CPU_TOKENS = 2048  # a forward pass: activations of more leave its caches (half the speed at 16384)
 
 
@@ -116,29 +115,12 @@ class FreeTransformerLM(TemplateLM):  # type: ignore[misc]
         ids = self.encode([string])[string]
         return ids if add_special_tokens is False else [self.eot_token_id, *ids]
 
-    def encode_pairs(self, pairs: list[tuple[str, str]]) -> list[Encoded]:
-        """As the harness's, many at once: spaces that end a context begin its continuation."""
-        split = []
-        for context, continuation in pairs:
-            prompt = context.rstrip()
-            split.append((prompt, context[len(prompt) :] + continuation))
-        ids = self.encode([text for prompt, rest in split for text in (prompt, prompt + rest)])
-        encoded: list[Encoded] = []
-        for pair, (prompt, rest) in zip(pairs, split, strict=True):
-            answer = ids[prompt + rest][len(ids[prompt]) :]
-            if not answer:  # none, or it melts into the last token of the context
-                answer = self.tok_encode(rest, add_special_tokens=False)
-            encoded.append((pair, [self.eot_token_id, *ids[prompt]], answer))
-        return encoded
-
-    def loglikelihood(
-        self, requests: list[Instance], disable_tqdm: bool = False
-    ) -> list[tuple[float, bool]]:
-        """log P(continuation | context), nats, and whether greedy decoding would give it."""
-        pairs = [cast(tuple[str, str], request.args) for request in requests]
-        starts = range(0, len(pairs), ENCODED_AT_ONCE)
-        encoded = [e for i in starts for e in self.encode_pairs(pairs[i : i + ENCODED_AT_ONCE])]
-        return self._loglikelihood_tokens(encoded, disable_tqdm=disable_tqdm)
+    def _encode_pair(self, context: str, continuation: str) -> tuple[list[int], list[int]]:
+        """As the harness's; an answer that melts into the last token of its context is encoded
+        alone.
+        """
+        prompt, answer = super()._encode_pair(context, continuation)
+        return prompt, answer or self.tok_encode(continuation, add_special_tokens=False)
 
     def _loglikelihood_tokens(
         self, requests: list[Encoded], disable_tqdm: bool = False, **kwargs: Any

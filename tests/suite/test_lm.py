@@ -7,7 +7,6 @@ from itertools import pairwise
 
 import pytest
 import torch
-from lm_eval.api.model import TemplateLM
 from lm_eval.models.huggingface import HFLM
 from tokenizers import Tokenizer
 from tokenizers.processors import TemplateProcessing
@@ -83,18 +82,15 @@ def test_log_likelihoods_of_a_baseline_are_those_of_the_harness_own_backend(hugg
     assert ours.truncated > 10 and ours.mc_error == {}
 
 
-def test_texts_are_encoded_as_the_harness_template_does(make_lm):
-    """`_encode_pair` is the harness's, by way of our tok_encode."""
+def test_an_answer_that_melts_into_its_context_is_encoded_alone(make_lm):
     lm = make_lm()
-    pairs = [(context, answer) for context, answer in some_pairs(50) if context]
-    for pair, prompt, answer in lm.encode_pairs(pairs):
-        assert (prompt, answer) == TemplateLM._encode_pair(lm, *pair)
-        assert lm.eot_token_id not in answer and prompt.index(lm.eot_token_id) == 0
-    assert lm.encode_pairs([("", " a")])[0][1] == [lm.eot_token_id]
-    assert lm.tok_encode(f"a{END}").count(lm.eot_token_id) == 1, "in a text it is text"
     context, answer = "answ", "er"
     assert len(lm.tok_encode(context + answer)) <= len(lm.tok_encode(context))
-    assert lm.encode_pairs([(context, answer)])[0][2] == lm.tok_encode(answer, False)
+    alone = lm.tok_encode(answer, add_special_tokens=False)
+    assert lm._encode_pair(context, answer) == (lm.tok_encode(context), alone)
+    prompt, answer = lm._encode_pair(f"a{END}", f"{END} b")
+    assert prompt[0] == lm.eot_token_id, "in a text it is text"
+    assert lm.eot_token_id not in [*prompt[1:], *answer]
 
 
 LATENT = pytest.mark.parametrize("latent_bits", [0, 3], ids=["baseline", "free"])
