@@ -3,13 +3,13 @@
     python -m pipelines.sample free_k1_2 --z pinned --prompt 'F>'
 
 The run is one of the experiment in params.yaml. On a terminal, or with FORCE_COLOR, the letter of
-the target task is bold, noise red and blanks faint. NO_COLOR turns that off.
+the target task is bold, noise red and blanks faint. NO_COLOR turns colours off.
 """
-
-from itertools import groupby
 
 import click
 import torch
+from rich.console import Console
+from rich.text import Text
 
 from ftmodel.inference.generate import generate
 from ftmodel.inference.latent_source import FromPrior
@@ -19,20 +19,15 @@ from pipelines.artifacts.manifest import load_trained
 from pipelines.artifacts.run_spec import RunSpec
 from pipelines.artifacts.tokens.shards import Shards
 from pipelines.common.arguments import COUNT, NOT_NEGATIVE, SEED, TRAINED
-from pipelines.common.console import colours
 from pipelines.common.errors import UserError
 from pipelines.common.printable import printable
 from pipelines.config.load import load_stage
 
-BLUE, GREEN, RED, FAINT, BOLD, END = (f"\033[{n}m" for n in (34, 32, 31, 2, 1, 0))
 
-
-def colour_target(sequence: str) -> str:
+def coloured(sequence: str) -> Text:
     """A target-task sequence with its letter bold, noise red and blanks faint."""
-    letter, body = sequence[0], sequence[PROMPT:]
-    colours = {letter: BOLD, "!": RED, "_": FAINT}
-    runs = ((colours.get(c, ""), "".join(run)) for c, run in groupby(body))
-    return sequence[:PROMPT] + "".join(f"{colour}{run}{END}" for colour, run in runs)
+    styles = {sequence[0]: "bold", "!": "red", "_": "dim"}
+    return Text.assemble(sequence[:PROMPT], *((c, styles.get(c, "")) for c in sequence[PROMPT:]))
 
 
 def opening(shards: Shards) -> str:
@@ -109,7 +104,7 @@ def main(
     except ValueError as error:
         raise UserError(str(error)) from None
 
-    colour = colours()
+    console = Console(highlight=False, soft_wrap=True)
     kind = "the same z in a group" if pinned else "z drawn for each sequence"
     if model.latent is None:
         kind = kind.replace("z", "random prefix") if model.prefix else "no latent"
@@ -117,12 +112,13 @@ def main(
         kind = "the same random numbers for z in a group"
     for index, group in enumerate(sequences.split(size), 1):
         header = f"{run}, group {index}: {kind}"
-        print(f"{GREEN if pinned else BLUE}{header}{END}" if colour else header)
+        console.print(Text(header, "green" if pinned else "blue"))
         for row in group:
             sequence = printable(tokenizer.decode(row.tolist(), skip_special_tokens=False))
-            print(colour_target(sequence) if colour and is_target else sequence)
-            if not is_target:
-                print("-" * 40)
+            if is_target:
+                console.print(coloured(sequence))
+            else:
+                print(f"{sequence}\n{'-' * 40}")  # rich would replace its tabs
         print()
 
 

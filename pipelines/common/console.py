@@ -54,14 +54,6 @@ def say(line: str) -> None:
     tqdm.write(printable(line), file=sys.stderr)
 
 
-def colours() -> bool:
-    """Whether stdout takes colours: NO_COLOR forbids them, FORCE_COLOR has them in a log."""
-    if os.environ.get("NO_COLOR"):
-        return False
-    dumb = os.environ.get("TERM") == "dumb"
-    return bool(os.environ.get("FORCE_COLOR")) or (sys.stdout.isatty() and not dumb)
-
-
 def aligned(rows: list[list[str]], right: bool = False) -> list[str]:
     """Lines of a text table; ``right``: all columns but the first end alike."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]

@@ -4,7 +4,7 @@ import html
 
 import pytest
 
-from pipelines.common import console, errors
+from pipelines.common import errors
 from pipelines.common.console import say
 from pipelines.common.printable import printable
 from pipelines.report.markdown import escaped
@@ -48,22 +48,3 @@ def test_markdown_and_html_are_shown_as_text(text, shown):
     assert escaped(text) == shown
     words = html.unescape(shown).replace("\\\\", "\0").replace("\\", "").replace("\0", "\\")
     assert words == " ".join(printable(text).split())
-
-
-@pytest.mark.parametrize(
-    ("variables", "terminal", "wanted"),
-    [
-        ("NO_COLOR=", True, True),
-        ("NO_COLOR=", False, False),
-        ("TERM=dumb", True, False),
-        ("FORCE_COLOR=1", False, True),
-        ("FORCE_COLOR=1 NO_COLOR=1", True, False),
-    ],
-)
-def test_when_there_are_colours(monkeypatch, variables, terminal, wanted):
-    given = dict(variable.split("=") for variable in variables.split())
-    environment = {"TERM": "xterm", "NO_COLOR": "", "FORCE_COLOR": ""} | given
-    for name, value in environment.items():
-        monkeypatch.setenv(name, value)
-    monkeypatch.setattr(console.sys.stdout, "isatty", lambda: terminal)
-    assert console.colours() is wanted
