@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, TypedDict
 
 from pipelines.artifacts.paths import BENCHMARKS
-from pipelines.common.atomic_files import ROOT, alone, write_file
+from pipelines.common.atomic_files import alone, write_file
 from pipelines.common.file_listing import BUILDERS, words_of
 from pipelines.common.hub import NoCommit, dataset_commit
 
@@ -58,8 +58,10 @@ def load(dataset: str, name: str | None, kwargs: dict[str, Any]) -> Any:
 
     datasets.disable_progress_bars()
     datasets.disable_caching()  # of what tasks derive from their documents
-    if dataset in BUILDERS or Path(dataset).is_dir() or (ROOT / dataset).is_dir():
-        return load_local(dataset, name, kwargs)
+    if dataset in BUILDERS or Path(dataset).is_dir():  # files that a task brings along
+        with tempfile.TemporaryDirectory() as cache:
+            kwargs = {"cache_dir": cache, "keep_in_memory": True, **kwargs}
+            return datasets.load_dataset(dataset, name, **kwargs)
     key = key_of(dataset, name, kwargs)
     if not (pin := pins().get(key)) or not (FOLDER / pin["folder"]).exists():
         with alone(FOLDER / "fetching"):
@@ -82,25 +84,6 @@ def cached_dataset(dataset: str, pin: Pin) -> Any:
         version=version,
         hash=revision,
     ).as_dataset()
-
-
-def load_local(dataset: str, name: str | None, kwargs: dict[str, Any]) -> Any:
-    """Files that a task brings along; those of ours are named from the project's folder."""
-    import datasets
-
-    if not Path(dataset).is_dir() and (ROOT / dataset).is_dir():
-        dataset = str(ROOT / dataset)
-    if isinstance(files := kwargs.get("data_files"), dict):
-        files = {split: from_root(paths) for split, paths in files.items()}
-        kwargs = {**kwargs, "data_files": files}
-    with tempfile.TemporaryDirectory() as cache:
-        return datasets.load_dataset(dataset, name, cache_dir=cache, keep_in_memory=True, **kwargs)
-
-
-def from_root(paths: Any) -> Any:
-    if isinstance(paths, str):
-        return str(ROOT / paths) if (ROOT / paths).exists() else paths
-    return [from_root(path) for path in paths]
 
 
 def fetch(dataset: str, name: str | None, kwargs: dict[str, Any], pin: Pin | None) -> Pin:

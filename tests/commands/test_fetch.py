@@ -83,7 +83,8 @@ def project(monkeypatch, tmp_path):
     """A project's folder whose suite has three tasks, of which the hub knows one."""
     folder = tmp_path / "here"
     folder.mkdir()
-    (folder / "conf").symlink_to(ROOT / "conf")
+    for name in ("conf", "tasks"):
+        (folder / name).symlink_to(ROOT / name)
     names = {"words": "ft_words", "piqa": "piqa", "swag": "hellaswag"}
     params = {"suite": {"tasks": {name: {"task": task} for name, task in names.items()}}}
     (folder / "params.yaml").write_text(yaml.safe_dump(params, sort_keys=False))

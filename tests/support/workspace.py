@@ -83,7 +83,8 @@ def enter(project, folder, monkeypatch):
     """Make ``folder`` the current one, with the composed smoke experiment and its tokens."""
     for name in ("params.yaml", "mlflow.db"):
         shutil.copy(project.folder / name, folder)
-    (folder / "data").symlink_to(project.folder / "data")
+    for name in ("data", "tasks"):
+        (folder / name).symlink_to(project.folder / name)
     monkeypatch.chdir(folder)
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
