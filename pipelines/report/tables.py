@@ -15,13 +15,10 @@ from pipelines.compare.arms import Arm, last_third, over_seeds
 from pipelines.compare.use_of_z import UseOfZ
 from pipelines.config.arms import recipe
 from pipelines.report.analysis import Analysis
-from pipelines.report.benchmarks.table import Benchmarks, of_family, suite_of
+from pipelines.report.benchmarks.table import of_family
 from pipelines.report.sections.figure4 import arm_scores
-from pipelines.report.wording import number, signed
-
-MAX_ARMS_PER_LINE = 8  # the table has more
-WIDTH = 110  # characters a line
-MARKS = {"better": " >", "worse": " <"}
+from pipelines.report.verdicts import answer, on_benchmarks
+from pipelines.report.wording import number
 
 
 def curve_rows(runs: list[RunResults]) -> list[dict[str, Any]]:
@@ -107,8 +104,8 @@ def estimate_cells(name: str, estimate: Estimate | None) -> dict[str, Any]:
 
 
 def summary(analysis: Analysis, page: Path) -> str:
-    """One line an arm, compared by the first column in bits; below it the scores on a suite."""
-    cells = [summary_row(arm) for arm in analysis.arms]
+    """One line an arm, compared by the first column in bits; below it the findings."""
+    cells = [summary_row(arm, analysis.uses.get(arm.name)) for arm in analysis.arms]
     heads = [head for head in cells[0] if any(row[head] != "–" for row in cells)]
     lines = aligned([heads, *([row[head] for head in heads] for row in cells)])
     notes = {
@@ -116,6 +113,7 @@ def summary(analysis: Analysis, page: Path) -> str:
         "error over documents",
         "seeds": "seeds: how many, and the standard deviation of the bound over them, bits/byte "
         "for text",
+        "use of z": "use of z: filtering bound − reconstruction CE, as a share of the KL",
         "gap": "gap: bound − exact entropy, nats/token",
         "pinned": "pinned: spread of the target with pinned z ÷ with fresh z; noise: with pinned z",
     }
@@ -124,73 +122,22 @@ def summary(analysis: Analysis, page: Path) -> str:
             *lines,
             "",
             *(note for head, note in notes.items() if head in heads),
-            *summary_lines(analysis.benchmarks),
             "",
-            *found(analysis),
+            *(f"{data}: {answer(data, analysis)}" for data in analysis.by_data),
+            *benchmark_lines(analysis),
             f"The report is in {page}. Next: `make ui` (MLflow){sampling(analysis)}.",
             "",
         )
     )
 
 
-def summary_lines(families: list[Benchmarks]) -> list[str]:
-    """Benchmarks: a table for each family, what was skipped, and what the marks mean."""
-    lines = []
-    for family in families:
-        if family.tasks:
-            run, name = family.arms[0].run, suite_of(family.arms[0].first).suite
-            lines += ["", f"suite {name} on {run.data} ({run.model}, {run.tokens:,} tokens)"]
-            lines += summary_table(family)
-        if names := family.skipped:
-            lines.append(f"skipped: {', '.join(names)} (why: see the report)")
-    if any(family.compared() for family in families):
-        lines += ["", "suite: > better, < worse than the plain baseline, beyond errors and seeds"]
-    return lines
-
-
-def summary_table(family: Benchmarks) -> list[str]:
-    """A benchmark a line, the arms side by side as far as they fit."""
-    names = ["", *(task.name for task in family.tasks)]
-    metrics = ["", *(task.metric + " ↓" * (not task.higher_is_better) for task in family.tasks)]
-    lines, columns = list[str](), [names, metrics]
-    for arm in family.arms:
-        scores = [family.final[task.key].get(arm.name) for task in family.tasks]
-        cells = [f"{s.value.mean:.3f}{MARKS.get(s.verdict, '')}" if s else "–" for s in scores]
-        wider = [*columns, [arm.name, *cells]]
-        if len(columns) > 2 and max(map(len, joined(wider))) > WIDTH:
-            lines += joined(columns)
-            wider = [names, metrics, [arm.name, *cells]]
-        columns = wider
-    return lines + joined(columns)
-
-
-def joined(columns: list[list[str]]) -> list[str]:
-    return aligned([list(row) for row in zip(*columns, strict=True)])
-
-
-def found(analysis: Analysis) -> list[str]:
-    """A line each on bounds, use of z and generations, if its arms fit on a line."""
-    against = [c for c in analysis.comparisons if c.other.plain and not c.arm.baseline]
-    uses = [use for use in analysis.uses.values() if use.arm.run.kappa_bits]
-    lines = {
-        "Bound minus its baseline's": [
-            f"{c.arm.name} {c.qualified_verdict} ({signed(c.mean)})" for c in against
-        ],
-        "Use of z, share of its KL": [
-            f"{use.arm.name} {kl_share(use):.0%}"
-            + (" (differs by seed)" if use.divided else " (ignored)" * use.ignored)
-            for use in uses
-        ],
-        "Valid generations": [
-            f"{arm.name} {scores['valid_fresh']:.0%}"
-            for arm in analysis.arms
-            if (scores := arm_scores(arm))
-        ],
-    }
+def benchmark_lines(analysis: Analysis) -> list[str]:
+    """How the arms compare with their baselines on benchmarks."""
+    suites = [suite for suite in analysis.benchmarks if suite.baseline]
     return [
-        f"{what}: {', '.join(each)}"
-        for what, each in lines.items()
-        if 0 < len(each) <= MAX_ARMS_PER_LINE
+        f"{arm.name} on benchmarks: {', '.join(words)}"
+        for arm in analysis.arms
+        if (words := on_benchmarks(suites, arm))
     ]
 
 
@@ -211,7 +158,7 @@ def sampling(analysis: Analysis) -> str:
     return f", `ftlab sample {best.arm.first.name} --z pinned`" if best else ""
 
 
-def summary_row(arm: Arm) -> dict[str, str]:
+def summary_row(arm: Arm, use: UseOfZ | None) -> dict[str, str]:
     kl, bound = arm.figures("bits_per_token").kl, arm.bound()
     scores = arm_scores(arm)
     spread = "" if isnan(bound.spread) else f": {bound.spread:.4f}"
@@ -223,8 +170,15 @@ def summary_row(arm: Arm) -> dict[str, str]:
         "bits/byte": str(bound) if arm.unit == "bits_per_byte" else "–",
         "bits/token": str(arm.bound("bits_per_token")),
         "KL bits": f"{kl.mean:.4f}" if kl else "–",
+        "use of z": use_cell(use) if use and arm.run.kappa_bits else "–",
         "gap": f"{arm.gap.mean:.4f}" if arm.gap else "–",
         "valid": number(scores.get("valid_fresh"), 2),
         "pinned": number(scores.get("ratio"), 2),
         "noise": number(scores.get("noise_pinned"), 2),
     }
+
+
+def use_cell(use: UseOfZ) -> str:
+    return f"{kl_share(use):.0%}" + (
+        " (differs by seed)" if use.divided else " (ignored)" * use.ignored
+    )

@@ -6,7 +6,6 @@ import pytest
 
 from pipelines.report.markdown import escaped
 from pipelines.report.sections.benchmarks import beside, exceptions, paper_scores, section
-from pipelines.report.tables import summary_lines
 from tests.support.pages import golden, text_of
 from tests.support.results import (
     analysis_of,
@@ -156,13 +155,3 @@ def test_without_a_baseline_nothing_is_compared(tmp_path):
     analysis = analysis_of(write(tmp_path, tasks))
     assert "Nothing is compared here: no plain baseline" in said(analysis)
     assert not analysis.benchmarks[0].compared()
-
-
-def test_many_arms_are_folded_to_the_width_of_a_terminal(tmp_path):
-    runs = {f"free_with_a_long_name_{i}": run("text", kappa=0.25 * i) for i in range(6)}
-    write_experiment(tmp_path, runs, {})
-    for name in runs:
-        write_suite(tmp_path, name, {"mbpp": task(0.3)})
-    lines = summary_lines(analysis_of(tmp_path).benchmarks)
-    assert max(map(len, lines)) <= 110
-    assert all(sum(line.split().count(name) for line in lines) == 1 for name in runs)
