@@ -12,7 +12,7 @@ from pipelines.report.benchmarks.table import Benchmarks
 from pipelines.report.blocks import Block, Table, Text, fold
 from pipelines.report.explanations import explained, paragraphs
 from pipelines.report.sections.figure4 import arm_scores
-from pipelines.report.wording import comparisons_made, estimate, in_words, listed, verdict
+from pipelines.report.wording import count, estimate, in_words, listed, verdict
 
 MACHINERY = {  # what the bound of κ = 0 says, where z can tell nothing
     "lower": "lower all the same, which z cannot explain",
@@ -204,7 +204,7 @@ def caveat(analysis: Analysis) -> list[str]:
     said += [paragraphs()["Several seeds"]] * any(len(arm.runs) > 1 for arm in analysis.arms)
     if number := analysis.comparisons_made:
         said.append(
-            f"{comparisons_made(number)}, at 5 % each: about one comparison in twenty between "
-            "equal arms reports a difference."
+            f"{count(number, 'comparison')} {'was' if number == 1 else 'were'} made, at 5 % each: "
+            "about one comparison in twenty between equal arms reports a difference."
         )
     return said + [paragraphs()["Looseness"]] * any(not arm.baseline for arm in analysis.arms)

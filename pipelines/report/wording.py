@@ -31,12 +31,6 @@ def count(number: int, noun: str) -> str:
     return f"{number:,} {noun}" + ("" if number == 1 else "s")
 
 
-def comparisons_made(number: int, kind: str = "") -> str:
-    """1 comparison of this kind was made."""
-    kind = f" {kind}" * bool(kind)
-    return f"{count(number, 'comparison')}{kind} {'was' if number == 1 else 'were'} made"
-
-
 def magnitude(number: float) -> str:
     """1.5 B."""
     for size, letter in ((1e12, "T"), (1e9, "B"), (1e6, "M")):

@@ -12,7 +12,7 @@ from pipelines.report.benchmarks.table import Benchmarks, Score, Scores, Task, a
 from pipelines.report.blocks import Block, Picture, Section, Table, Text, heading
 from pipelines.report.explanations import explained
 from pipelines.report.markdown import escaped
-from pipelines.report.wording import comparisons_made, estimate, listed, magnitude, number, percent
+from pipelines.report.wording import estimate, listed, magnitude, number, percent
 
 SCORING = {
     "marginal": "averaged in probability over K = {} samples of z: z for the prompt from the "
@@ -50,7 +50,11 @@ def family_blocks(family: Benchmarks, analysis: Analysis) -> list[Block]:
     blocks: list[Block] = [heading(f"{name}: benchmarks")]
     if family.final:
         blocks.append(score_table(family, family.final, paper))
-    notes = [*comparison_words(family), *paper_notes(family, paper), *exceptions(family)]
+    notes = [
+        "Nothing is compared here: no plain baseline of this data, model and number of tokens "
+        "was scored."
+    ] * bool(family.tasks and not family.baseline)
+    notes += [*paper_notes(family, paper), *exceptions(family)]
     for words, reasons in (
         ("Where the data are from:", {t.name: t.sources for t in family.tasks if t.sources}),
         ("Skipped, so nothing is known about them:", family.skipped),
@@ -139,25 +143,6 @@ def arm_head(arm: Arm) -> str:
     return arm.name + ("" if arm.baseline else f", κ = {arm.first.kappa}")
 
 
-def comparison_words(family: Benchmarks) -> list[str]:
-    if family.tasks and not family.baseline:
-        return [
-            "Nothing is compared here: no plain baseline of this data, model and number of "
-            "tokens was scored."
-        ]
-    late = family.compared(late=True)
-    compared = [*family.compared(), *late]
-    if not compared or not family.baseline:
-        return []
-    of_them = f" ({len(late)} of them over the last third of training)" if late else ""
-    said = (
-        f"{comparisons_made(len(compared), f'with {family.baseline.name}')}{of_them}, and "
-        f"{sum(score.counts for score in compared)} found a difference; about one in twenty "
-        "comparisons between equal arms finds a difference by chance."
-    )
-    return [said]
-
-
 def paper_notes(family: Benchmarks, paper: PaperTable | None) -> list[str]:
     """How far the paper's models are from these, and what is not put beside them."""
     if not paper:
@@ -225,21 +210,11 @@ def monte_carlo_cell(arm: Arm, task: Task) -> str:
 
 def sampled_blocks(family: Benchmarks, name: str) -> list[Block]:
     tasks = sampled_tasks(family)
-    compared = [score for each in tasks for score in each.compared]
     blocks: list[Block] = []
     for each in tasks:
         blocks.append(heading(f"{name}: {each.samples} answers to each prompt of {each.task.name}"))
         if each is tasks[0]:
-            made = comparisons_made(len(compared), "of this kind")
-            found = sum(score.counts for score in compared)
             blocks.append(explained("Several answers to a prompt"))
-            if compared:
-                blocks.append(
-                    Text(
-                        f"{made}, and {found} found a difference; many of them share their models "
-                        "and prompts, so that they agree more often than chance."
-                    )
-                )
         head = ["arm", "what varies", "temperature", *(f"pass@{k}" for k in each.ks)]
         rows = [
             [

@@ -4,7 +4,6 @@ from statistics import fmean
 
 from matplotlib.figure import Figure
 
-from ftmodel.analysis.differences import LEVEL
 from ftmodel.costs.training import flops_per_token
 from pipelines.artifacts.curve import training_seconds
 from pipelines.artifacts.paths import tokens_folder
@@ -14,10 +13,10 @@ from pipelines.compare.arms import Arm
 from pipelines.compare.comparison import Comparison
 from pipelines.compare.designs import Designs, design_words
 from pipelines.report.analysis import Analysis
-from pipelines.report.blocks import Picture, Section, Table, Text
+from pipelines.report.blocks import Picture, Section, Table
 from pipelines.report.sections.figure4 import arm_scores
 from pipelines.report.style import COLOURS, GREY, plain
-from pipelines.report.wording import count, number, signed
+from pipelines.report.wording import number, signed
 
 DIFFERENCES = ("− its model's design", "− baseline", "− larger baseline")
 HEAD = [
@@ -32,15 +31,9 @@ def section(analysis: Analysis) -> Section | None:
     if not analysis.designs:
         return None
     rows = [row(arm, group, analysis) for group in analysis.designs for arm in group.arms]
-    places = [HEAD.index(name) for name in DIFFERENCES]
-    tests = sum(row[place] != "–" for row in rows for place in places)
-    chance = (
-        f"The table has {count(tests, 'difference')}, each tested at {100 * LEVEL:.0f} %: between "
-        f"equal models about {tests * LEVEL:.2g} of them would count by chance."
-    )
     alt = "What each design of the latent gains over that of its model, one dot per seed"
     picture = Picture("designs", drawn(analysis.designs), alt)
-    blocks = [Text(chance), Table(HEAD, rows), picture]
+    blocks = [Table(HEAD, rows), picture]
     return Section("designs", "Designs of the latent, side by side", blocks)
 
 

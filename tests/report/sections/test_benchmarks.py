@@ -84,8 +84,6 @@ def test_what_has_to_be_known_is_said(made):
     text = (made / "report.md").read_text()
     for words in (
         "Suite mini, run by lm_eval 0.4.13 with seed 0.",
-        "10 comparisons with base were made (2 of them over the last third of training), and 5 "
-        "found a difference",
         "Beside them: Table 1 of the paper (1.5 B parameters, 47 B tokens), the nearest in size "
         "and training. Here: 1,000 parameters, 6,500 tokens.",
         "averaged in probability over K = 8 samples of z",
