@@ -62,17 +62,15 @@ def show(page: str) -> None:
         webbrowser.open(page)
 
 
-def wait_for(base: str, server: subprocess.Popen[bytes]) -> None:
-    """Wait until the server answers; raises UserError if it has ended instead."""
+def wait_for(base: str) -> None:
+    """Wait until the server answers; raises UserError if it does not."""
     patient = requests.Session()
     retry = Retry(100, backoff_factor=0.1, backoff_max=1, status_forcelist=[500, 502, 503])
     patient.mount("http://", HTTPAdapter(max_retries=retry))
     try:
         patient.get(f"{base}/health", timeout=10)
     except requests.RequestException:
-        server.terminate()
-    if server.poll() is not None:
-        raise UserError(f"MLflow did not start at {base}; its output is above")
+        raise UserError(f"MLflow did not start at {base}; its output is above") from None
 
 
 def end(*_: object) -> None:
@@ -90,7 +88,7 @@ def main(port: int = 5000) -> None:
     base = f"http://127.0.0.1:{port}"
     with serve(port) as server:
         try:
-            wait_for(base, server)
+            wait_for(base)
             show(address(store, base))
             server.wait()
         finally:

@@ -7,14 +7,17 @@ import socket
 import subprocess
 import sys
 from contextlib import suppress
+from unittest.mock import Mock
 
 import pytest
+import requests
 from mlflow import MlflowClient
 
 from pipelines import ui
 from pipelines.common.atomic_files import ROOT
 from pipelines.common.errors import UserError
 from pipelines.tracking.store import Store, store_uri
+from tests.support.mutants import rejects
 
 OTHER = "127.0.0.2"  # this machine too, but where a server on 127.0.0.1 does not listen
 
@@ -40,6 +43,21 @@ def test_a_port_that_is_taken_is_one_line():
         port = taken.getsockname()[1]
         with pytest.raises(UserError, match=f"port {port}: .*in use; `make ui PORT=5001`"):
             ui.serve(port)
+
+
+@rejects(
+    "«raise UserError(f\"MLflow did not start at {base}; its output is above\") from None→pass»",
+    "the address of a server that hangs",
+)
+def test_a_server_that_hangs_is_one_line_and_is_ended(workspace, monkeypatch, capsys):
+    hanging = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    monkeypatch.setattr(ui, "serve", lambda port: hanging)
+    monkeypatch.setattr(ui.requests.Session, "get", Mock(side_effect=requests.ReadTimeout))
+    monkeypatch.setattr(ui.signal, "signal", Mock())
+    with pytest.raises(UserError, match="MLflow did not start at http://127.0.0.1:5001"):
+        ui.main(5001)
+    assert "shows the runs" not in capsys.readouterr().out
+    assert hanging.returncode == -signal.SIGTERM
 
 
 @pytest.mark.slow
