@@ -2,11 +2,11 @@
 
 import re
 from functools import cache
-from pathlib import Path
 
+from pipelines.common.atomic_files import ROOT
 from pipelines.report.blocks import Text
 
-PAGE = Path(__file__).parents[2] / "docs/report.md"
+PAGE = ROOT / "docs/report.md"
 
 
 @cache

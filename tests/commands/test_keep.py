@@ -12,7 +12,8 @@ import yaml
 from pipelines import keep
 from pipelines.common.errors import UserError
 from pipelines.compose import compose_config, write_params
-from tests.support.results import ROOT, change, make_report, run, write_experiment, write_latent
+from tests import ROOT
+from tests.support.results import change, make_report, run, write_experiment, write_latent
 
 RUNS = {"base": run(), "free": run(kappa=0.125)}
 REPORT = "report/tiny/report.md"
@@ -129,7 +130,7 @@ def test_what_is_unlike_among_the_runs_is_said_of_each(project):
 
 def test_it_can_be_kept_again_and_other_files_stay(project):
     folder = project / "docs/figure4"
-    folder.mkdir()
+    folder.mkdir(parents=True)
     (folder / "note.md").write_text("mine")
     (folder / "figure4.csv").write_text("old")
     keep.main("docs/figure4")

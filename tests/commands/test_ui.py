@@ -54,7 +54,7 @@ def test_a_server_that_hangs_is_one_line_and_is_ended(workspace, monkeypatch, ca
     monkeypatch.setattr(ui, "serve", lambda port: hanging)
     monkeypatch.setattr(ui.requests.Session, "get", Mock(side_effect=requests.ReadTimeout))
     monkeypatch.setattr(ui.signal, "signal", Mock())
-    with pytest.raises(UserError, match="MLflow did not start at http://127.0.0.1:5001"):
+    with pytest.raises(UserError, match="MLflow did not start at"):
         ui.main(5001)
     assert "shows the runs" not in capsys.readouterr().out
     assert hanging.returncode == -signal.SIGTERM

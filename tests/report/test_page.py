@@ -17,7 +17,6 @@ from tests.support.results import (
     CE,
     GROUP,
     PAIR,
-    SAMPLES,
     arms_of,
     make_report,
     rows_by,
@@ -90,7 +89,7 @@ def test_samples_are_selectable_text_and_cannot_break_the_page(small):
     page = (small / "index.html").read_text()
     plain = unescape(re.sub(r"<[^>]*>", "", page))
     assert GROUP[0] in plain
-    assert read_paper(SAMPLES)[0.125].fresh[0][0] in plain
+    assert read_paper()[0.125].fresh[0][0] in plain
     assert "if a &lt;b&gt; &amp;" in page
     assert "\x04" not in page + (small / "report.md").read_text()
 

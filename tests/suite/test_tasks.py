@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from datasets import Dataset, DatasetDict
 
-from pipelines.common.atomic_files import ROOT
 from pipelines.common.errors import UserError
 from pipelines.report.benchmarks.paper_tables import paper_name, read_tables
 from pipelines.suite import benchmark_data, task_index, tasks
@@ -333,7 +332,7 @@ def test_names_of_the_suites_need_no_index_of_the_harness(monkeypatch):
 
 
 def test_the_suite_is_that_of_the_papers_table_1_in_its_order():
-    table, *_ = read_tables(ROOT / "docs/paper")
+    table, *_ = read_tables()
     ours = {paper_name(name): spec.metric for name, spec in PAPER.items()}
     assert list(ours.items()) == [(name, found.metric) for name, found in table.scores.items()]
 

@@ -2,7 +2,6 @@
 
 import csv
 import json
-import shutil
 from collections.abc import Iterator
 from contextlib import chdir, contextmanager
 from functools import cache
@@ -23,9 +22,6 @@ from pipelines.config.schema import EvaluationConfig, Experiment
 from pipelines.report import page
 from pipelines.report.analysis import Analysis
 
-ROOT = Path(__file__).parents[2]
-PAPER = ROOT / "docs/paper"
-SAMPLES = PAPER / "figure4_samples.txt"
 CE = 0.1111  # of every Free Transformer: far below any bound
 GROUP = ["A>" + "_" * i + "A" * 8 + "!" + "_" * (55 - i) for i in range(8)]
 ARCHITECTURE = {
@@ -259,7 +255,6 @@ def in_folder(folder: Path) -> Iterator[None]:
 
 
 def make_report(folder: Path, so_far: bool = False) -> Path:
-    shutil.copytree(PAPER, folder / "docs/paper", dirs_exist_ok=True)
     with in_folder(folder):
         page.main(so_far)
     return folder / "report/tiny"

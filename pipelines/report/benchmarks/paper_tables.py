@@ -8,9 +8,10 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from fractions import Fraction
 from math import log
-from pathlib import Path
 
-FOLDER = Path("docs/paper")
+from pipelines.common.atomic_files import ROOT
+
+FOLDER = ROOT / "docs/paper"
 FILES = {  # name, parameters of the baseline and trained tokens, by file
     "table1_1.5b_47b.csv": ("Table 1", 1.5e9, 47e9),
     "table2_8b_200b.csv": ("Table 2", 8e9, 200e9),
@@ -53,10 +54,10 @@ class PaperTable:
         return abs(log(self.parameters / parameters)) + abs(log(self.tokens / tokens))
 
 
-def read_tables(folder: Path = FOLDER) -> list[PaperTable]:
+def read_tables() -> list[PaperTable]:
     tables = []
     for name, about in FILES.items():
-        with open(folder / name, encoding="utf-8", newline="") as file:
+        with open(FOLDER / name, encoding="utf-8", newline="") as file:
             rows = list(csv.DictReader(file))
         for when in ("", "_final", "_last_third"):
             if f"baseline{when}" in rows[0]:

@@ -6,7 +6,6 @@ of a group share one (green), so what stays the same among them is what z decide
 
 from dataclasses import dataclass
 from math import isnan, nan
-from pathlib import Path
 from statistics import fmean
 from typing import Any
 
@@ -17,6 +16,7 @@ from matplotlib.patches import FancyBboxPatch
 from ftmodel.synthetic.target_scores import Scores, score_groups
 from pipelines.artifacts.curve import training_seconds
 from pipelines.artifacts.run_results import RunResults
+from pipelines.common.atomic_files import ROOT
 from pipelines.compare.arms import Arm
 from pipelines.report.analysis import Analysis
 from pipelines.report.blocks import (
@@ -37,7 +37,7 @@ from pipelines.report.sections.target_latent import target_figures
 from pipelines.report.style import GREY, Style
 from pipelines.report.wording import number
 
-SAMPLES = Path("docs/paper/figure4_samples.txt")
+SAMPLES = ROOT / "docs/paper/figure4_samples.txt"
 PINNED_GROUPS, GROUP_SIZE = 2, 5  # shown, as in the paper
 KINDS = {  # of characters in a generated sequence
     "prompt": "#555555",
@@ -183,10 +183,10 @@ def score_rows(row: Row) -> list[list[str]]:
     ]
 
 
-def read_paper(path: Path = SAMPLES) -> dict[float, Panel]:
+def read_paper() -> dict[float, Panel]:
     """The paper's panels by κ in bits per token; one fresh and two pinned groups each."""
     groups: dict[float, list[list[str]]] = {}
-    for line in path.read_text(encoding="utf-8").splitlines():
+    for line in SAMPLES.read_text(encoding="utf-8").splitlines():
         if line.startswith("kappa_bits"):
             current = groups[float(line.split()[1])] = [[]]
         elif not line:

@@ -4,9 +4,8 @@ import pytest
 
 from pipelines.report.benchmarks.paper_tables import nearest, paper_name, read_tables
 from tests.support.mutants import rejects
-from tests.support.results import PAPER
 
-TABLES = read_tables(PAPER)
+TABLES = read_tables()
 
 
 def percent_range(value, baseline):

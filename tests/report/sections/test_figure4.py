@@ -24,7 +24,6 @@ from pipelines.report.sections.figure4 import (
 from tests.support.mutants import rejects
 from tests.support.pages import golden
 from tests.support.results import (
-    SAMPLES,
     arms_of,
     change,
     make_report,
@@ -70,7 +69,7 @@ def test_nothing_is_divided_by_a_spread_of_zero():
 
 
 def test_paper_has_three_groups_of_five_at_four_thresholds():
-    paper = read_paper(SAMPLES)
+    paper = read_paper()
     assert list(paper) == [0.015625, 0.125, 1.0, 8.0]
     for panel in paper.values():
         groups = panel.fresh + panel.pinned
@@ -83,7 +82,7 @@ def test_paper_has_three_groups_of_five_at_four_thresholds():
 def test_figure4_prints_every_character_in_its_box_and_fits_its_page():
     """The paper's panels on both sides, but for one; in a size fit for a README."""
     rows = []
-    for kappa, panel in read_paper(SAMPLES).items():
+    for kappa, panel in read_paper().items():
         evaluation, details = EvaluationResult(1, 1, 1.0, Figures()), Details([], [], [])
         free = RunResults("free", Run(kappa_bits=kappa), 8, "target", evaluation, details, [])
         rows.append(Row(Arm("free", [free]), panel, [], panel if kappa != 8 else None))
