@@ -57,7 +57,7 @@ DECIDES_NO_RESULT = (
     "pipelines/common/source_code.py",
     "pipelines/artifacts/paths.py",
     "pipelines/artifacts/preregistration.py",
-    "pipelines/config",  # all that it says is in params.yaml
+    "pipelines/config",  # what its types say is in params.yaml
     "pipelines/cluster",
     "pipelines/tracking",
     "pipelines/train/__main__.py",  # launching, and what is shown while training goes on
@@ -342,6 +342,25 @@ def test_all_code_of_a_stage_is_among_what_dvc_runs_it_again_for(stage):
     concerned = [*stages()[stage], *trained, *SEEN_OTHERWISE.get(stage, []), *DECIDES_NO_RESULT]
     missing = [path for path in closure(stage) if not within(path, concerned)]
     assert missing == []
+
+
+@rejects(
+    'return str(self.value).replace("_", " ")«→\n\n    def steps(self) -> int: ...»',
+    "a type of settings that computes what no stage depends on",
+)
+def test_types_of_settings_compute_nothing_that_decides_a_result():
+    """What they say is in params.yaml; what follows from that and decides weights is in derived.py,
+    on which training depends.
+    """
+    types = [ROOT / f"pipelines/config/{name}.py" for name in ("data", "schema", "suite")]
+    classes = [each for path in types for each in ast.parse(path.read_text()).body]
+    methods = {
+        each.name
+        for kind in classes
+        for each in getattr(kind, "body", [])
+        if isinstance(kind, ast.ClassDef) and isinstance(each, ast.FunctionDef)
+    }
+    assert methods == {"validate", "__str__", "design_settings", "label", "verdict"}
 
 
 READS = {  # besides code

@@ -180,7 +180,7 @@ def extended(text):
     ("path", "stages"),
     [
         ("pipelines/train/core/module.py", ["train"]),
-        ("pipelines/train/core/shuffle.py", ["train"]),  # the order of the batches
+        ("pipelines/config/derived.py", ["train"]),  # architecture, budgets
         ("ftmodel/model/mapper.py", ["train"]),
         ("ftmodel/inference/generate.py", ["evaluate", "suite"]),
         ("ftmodel/kernels/fast_decoder.py", ["evaluate", "suite"]),

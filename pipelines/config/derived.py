@@ -1,8 +1,16 @@
-"""What follows from the configuration of runs: their budgets, and what DVC must know of them."""
+"""What follows from the configuration of runs: their architecture and budgets, which decide the
+weights, and what DVC must know of them.
+"""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from ftmodel.designs.design import LatentDesign
+from ftmodel.model.config import ModelConfig
+
+if TYPE_CHECKING:  # the schema imports this module
+    from pipelines.config.schema import Arm, Preset
 
 
 @dataclass(frozen=True)
@@ -12,6 +20,50 @@ class Budget:
     listed: int  # tokens, as configured
     steps: int  # optimizer steps that it pays for, whole batches
     annealed: bool  # whether the learning rate has come down to its end by then
+
+
+def given(settings: Any) -> dict[str, Any]:
+    """The fields of a dataclass that are not null."""
+    return {name: value for name, value in vars(settings).items() if value is not None}
+
+
+class Derived:
+    """What an `Experiment` says of its runs beyond their settings."""
+
+    if TYPE_CHECKING:
+        models: dict[str, Preset]
+
+    def model_config(self, run: "Arm") -> ModelConfig:
+        """The preset's architecture with the run's design of the latent; a baseline has none."""
+        architecture = self.models[run.model].architecture
+        if run.kappa_bits is None:
+            blocks = architecture.n_layers + run.extra_blocks
+            return replace(
+                architecture,
+                n_layers=blocks,
+                random_prefix=run.random_prefix,
+                latent_bits=0,
+                latent_block=None,
+                latent=LatentDesign(),
+            )
+        bits = architecture.latent_bits if run.latent_bits is None else run.latent_bits
+        block = architecture.latent_block if run.latent_block is None else run.latent_block
+        design = architecture.latent.changed(given(run.latent))
+        return replace(architecture, latent_bits=bits, latent_block=block, latent=design)
+
+    def batch_tokens(self, run: "Arm") -> int:
+        """Tokens that an optimizer step predicts."""
+        preset = self.models[run.model]
+        return preset.optim.batch_size * preset.architecture.context
+
+    def budgets(self, run: "Arm") -> list[Budget]:
+        """Budgets as they rise, the whole run's last: with decays under wsd, else snapshots."""
+        wsd = self.models[run.model].optim.schedule == "wsd"
+        batch = self.batch_tokens(run)
+        return [
+            *(Budget(tokens, tokens // batch, annealed=wsd) for tokens in run.budgets),
+            Budget(run.tokens, run.tokens // batch, annealed=True),
+        ]
 
 
 def trainings(runs: Mapping[str, Any], experiment: str) -> dict[str, dict[str, str]]:

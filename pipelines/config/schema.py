@@ -7,7 +7,7 @@ fills in nothing.
 """
 
 import re
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import Enum, StrEnum
 from typing import Any
 
@@ -18,7 +18,6 @@ from ftmodel.designs.design import (
     FreeBits,
     Gradient,
     Inject,
-    LatentDesign,
     Map,
     Per,
     Prior,
@@ -26,7 +25,7 @@ from ftmodel.designs.design import (
 from ftmodel.model.config import ModelConfig
 from ftmodel.model.limits import limited
 from pipelines.config.data import TextData
-from pipelines.config.derived import Budget
+from pipelines.config.derived import Derived, given
 from pipelines.config.init_from import InitFrom
 from pipelines.config.suite import Suite
 from pipelines.config.values import keep_booleans_as_written
@@ -97,11 +96,6 @@ class DesignChanges:
     free_bits: FreeBits | None = None
     gradient: Gradient | None = None
 
-    @property
-    def settings(self) -> dict[str, Any]:
-        """Those that are given."""
-        return {name: value for name, value in vars(self).items() if value is not None}
-
 
 @dataclass
 class Arm:
@@ -134,7 +128,7 @@ class Arm:
     @property
     def design_settings(self) -> dict[str, Any]:
         """Its own settings of the latent, H and the block that reads z among them."""
-        design = {f"latent.{name}": value for name, value in self.latent.settings.items()}
+        design = {f"latent.{name}": value for name, value in given(self.latent).items()}
         own = {"latent_bits": self.latent_bits, "latent_block": self.latent_block}
         return design | {name: value for name, value in own.items() if value is not None}
 
@@ -274,7 +268,7 @@ class Expectation:
 
 
 @dataclass
-class Experiment:
+class Experiment(Derived):
     """All that params.yaml says."""
 
     name: str = MISSING  # name of the experiment and of its folders
@@ -290,38 +284,6 @@ class Experiment:
     suite: Suite = field(default_factory=Suite)
     suite_runs: dict[str, str] = field(default_factory=dict)  # those it scores; made by Hydra
     trainings: dict[str, Training] = field(default_factory=dict)  # of all runs; made by Hydra
-
-    def model_config(self, run: Arm) -> ModelConfig:
-        """The preset's architecture with the run's design of the latent; a baseline has none."""
-        architecture = self.models[run.model].architecture
-        if run.kappa_bits is None:
-            blocks = architecture.n_layers + run.extra_blocks
-            return replace(
-                architecture,
-                n_layers=blocks,
-                random_prefix=run.random_prefix,
-                latent_bits=0,
-                latent_block=None,
-                latent=LatentDesign(),
-            )
-        bits = architecture.latent_bits if run.latent_bits is None else run.latent_bits
-        block = architecture.latent_block if run.latent_block is None else run.latent_block
-        design = architecture.latent.changed(run.latent.settings)
-        return replace(architecture, latent_bits=bits, latent_block=block, latent=design)
-
-    def batch_tokens(self, run: Arm) -> int:
-        """Tokens that an optimizer step predicts."""
-        preset = self.models[run.model]
-        return preset.optim.batch_size * preset.architecture.context
-
-    def budgets(self, run: Arm) -> list[Budget]:
-        """Budgets as they rise, the whole run's last: with decays under wsd, else snapshots."""
-        wsd = self.models[run.model].optim.schedule is Schedule.wsd
-        batch = self.batch_tokens(run)
-        return [
-            *(Budget(tokens, tokens // batch, annealed=wsd) for tokens in run.budgets),
-            Budget(run.tokens, run.tokens // batch, annealed=True),
-        ]
 
 
 keep_booleans_as_written(Compute, InitFrom, ModelConfig, Suite, TextData)

@@ -14,6 +14,7 @@ from pipelines.common.console import aligned
 from pipelines.compare.arms import Arm, last_third, over_seeds
 from pipelines.compare.use_of_z import UseOfZ
 from pipelines.config.arms import recipe
+from pipelines.config.derived import given
 from pipelines.report.analysis import Analysis
 from pipelines.report.benchmarks.table import of_family
 from pipelines.report.sections.figure4 import arm_scores
@@ -53,7 +54,7 @@ def run_row(run: RunResults) -> dict[str, Any]:
 
 def latent_cells(run: RunResults) -> dict[str, Any]:
     """H, and in words where a run's design of the latent differs from its preset's."""
-    design = " ".join(f"{key}={value}" for key, value in run.run.latent.settings.items())
+    design = " ".join(f"{key}={value}" for key, value in given(run.run.latent).items())
     return {"latent_bits": run.latent_bits, "latent": design}
 
 

@@ -58,7 +58,7 @@ def test_a_baseline_has_the_architecture_of_its_preset_but_no_latent():
     assert vars(free) == {**vars(baseline), "latent_bits": 8, "latent_block": 2}
 
 
-@rejects(".latent«.changed(run.latent.settings)→»", "a run's own design of the latent ignored")
+@rejects(".latent«.changed(given(run.latent))→»", "a run's own design of the latent ignored")
 @rejects("«latent_block=block, →»", "a run's own block that reads z ignored")
 def test_a_run_may_have_a_design_of_its_own():
     """Beside the preset's, which the baseline, having no latent, has none of."""
@@ -93,7 +93,7 @@ def test_a_run_may_go_back_to_the_default_design_or_change_a_number(preset, defa
 @rejects(
     "if «run.kappa_bits is None→not run.kappa_bits»:",
     "a threshold of 0 trained as a baseline",
-    file="config/schema.py",
+    file="config/derived.py",
 )
 @rejects(
     "if «run.kappa_bits is None→not run.kappa_bits»:",
