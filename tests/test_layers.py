@@ -312,12 +312,12 @@ def graph() -> dict[str, set[str]]:
     "tokens made without the code of overlap in DVC",
 )
 @rejects(
-    "/code/pipelines/«artifacts/tokens\n        - data/inputs/code/pipelines/→»common/splitmix64.",
+    "pipelines/«artifacts/tokens→tokenize»\n        - data/inputs/code/ftmodel/synthetic",
     "token shards tokenized by code that DVC does not know",
 )
 @rejects(
-    "/inputs/code/«pipelines/common/splitmix64.py\n        - data/inputs/code/→»ftmodel/model\n",
-    "training without the order of its windows in DVC",
+    "«        - data/inputs/code/pipelines/common/rng_streams.py\n→»",
+    "training without its random streams in DVC",
 )
 @rejects(
     "- data/inputs/code/pipelines/evaluate«\n        - data/inputs/code/pipelines/artifacts→»\n",

@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 
 from pipelines.artifacts.tokens.shards import Overlap
 from pipelines.artifacts.tokens.token_file import Ids, TokenFile
-from pipelines.common.splitmix64 import mix
 
 N = 13  # tokens
 MAX_HELD_OUT_TOKENS = 1 << 23  # that are looked up
@@ -26,7 +25,10 @@ Hashes = NDArray[np.uint64]
 
 def scattered(vocab_size: int) -> Hashes:
     """A 64-bit number for each token id, (V,): SplitMix64."""
-    return mix(np.arange(1, vocab_size + 1, dtype=np.uint64) * POLYNOMIAL_BASE)
+    x = np.arange(1, vocab_size + 1, dtype=np.uint64) * POLYNOMIAL_BASE
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return x ^ (x >> np.uint64(31))
 
 
 def power(exponent: int) -> np.uint64:

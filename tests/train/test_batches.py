@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from pipelines.common.rng_streams import Purpose, philox
+from pipelines.common.rng_streams import Purpose, generator, philox
 from pipelines.train.core.batches import FromStep, Share, StepBatches, latent_noise
 from tests.support.mutants import rejects
 
@@ -29,6 +29,9 @@ def numbers(batches, steps):
 def test_every_window_comes_once_an_epoch_in_a_new_order():
     seen = numbers(StepBatches(Numbered(), 4, 5, seed=0), range(5))
     assert sorted(seen[:10]) == sorted(seen[10:]) == list(range(10))
+    for epoch in range(2):
+        drawn = torch.randperm(10, generator=generator(0, Purpose.ORDER, epoch))
+        assert seen[10 * epoch :][:10] == drawn.tolist()
     assert seen[:10] != seen[10:]
 
 

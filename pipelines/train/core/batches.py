@@ -11,12 +11,17 @@ from functools import lru_cache
 import lightning as L
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Sampler
 
 from pipelines.artifacts.tokens.shards import Windows
-from pipelines.common.rng_streams import Purpose, philox_at
-from pipelines.train.core.shuffle import order
+from pipelines.common.rng_streams import Purpose, generator, philox_at
+
+
+def order(n: int, seed: int, epoch: int) -> NDArray[np.int64]:
+    """The windows 0 … n − 1 in the order of an epoch, 8 bytes each."""
+    return torch.randperm(n, generator=generator(seed, Purpose.ORDER, epoch)).numpy()
 
 
 def latent_noise(seed: int, step: int, rows: range, length: int, bits: int) -> Tensor:
@@ -63,7 +68,7 @@ class StepBatches(Dataset[dict[str, Tensor]]):
         self.windows, self.batch_size, self.steps, self.seed = windows, batch_size, steps, seed
         self.noise_width = noise_width
         self.share = share or Share()
-        self.order = lru_cache(maxsize=2)(lambda epoch: order(len(windows), seed, epoch))
+        self.order = lru_cache(maxsize=1)(lambda epoch: order(len(windows), seed, epoch))
 
     def __len__(self) -> int:
         return self.steps * self.share.accumulate
@@ -73,7 +78,7 @@ class StepBatches(Dataset[dict[str, Tensor]]):
         rows = self.share.rows(self.batch_size, micro)
         positions = step * self.batch_size + np.arange(rows.start, rows.stop)
         epochs, within = np.divmod(positions, len(self.windows))
-        parts = [self.order(epoch)(within[epochs == epoch]) for epoch in np.unique(epochs).tolist()]
+        parts = [self.order(epoch)[within[epochs == epoch]] for epoch in np.unique(epochs).tolist()]
         windows = torch.from_numpy(np.concatenate(parts))
         batch = {"tokens": self.windows.batch(windows), "windows": windows}
         if self.noise_width:
