@@ -9,17 +9,11 @@ from torch import Tensor
 
 def pass_at_k(samples: int, right: Sequence[int], k: int) -> Tensor:
     """The unbiased estimate of pass@k from n = ``samples`` answers to each prompt, of which
-    ``right`` = c are right: 1 − C(n − c, k) / C(n, k), float64, one a prompt.
+    ``right`` = c are right: 1 − C(n − c, k) / C(n, k), float64, one a prompt; k in 1 … n.
 
     C(n − c, k) / C(n, k) is the share of the sets of k of the n answers in which none is right
     (Chen et al. 2021, Evaluating large language models trained on code, eq. 1). 1 − (1 − c/n)^k,
     which looks alike, is too small on average.
-
-    Raises ValueError if k is not in 1 … n, or a number of right answers not in 0 … n.
     """
-    if not 1 <= k <= samples:
-        raise ValueError(f"k = {k} is outside 1 … {samples}, the number of samples")
-    if outside := [c for c in right if not 0 <= c <= samples]:
-        raise ValueError(f"{outside[0]} right answers are outside 0 … {samples}")
     sets = comb(samples, k)  # exact, however many
     return torch.tensor([1 - comb(samples - c, k) / sets for c in right], dtype=torch.float64)

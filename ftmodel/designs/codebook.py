@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from ftmodel.designs.design import Gradient, LatentDesign, Map
-from ftmodel.model.mapper import binary_mapper, check_shapes, pack_bits, signs
+from ftmodel.model.mapper import binary_mapper, pack_bits, signs
 
 
 class TableCodebook:
@@ -42,7 +42,6 @@ class SampledTable(TableCodebook):
         self.gradient = gradient
 
     def sample(self, o: Tensor, noise: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
-        check_shapes(o, noise, weight, self.rows(o.shape[-1]))
         r, codes = Mapper.apply(o, noise, weight, self)
         return r, codes
 

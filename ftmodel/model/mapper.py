@@ -142,14 +142,6 @@ class BinaryMapper(torch.autograd.Function):
         return grad_o, None, grad_table
 
 
-def check_shapes(o: Tensor, noise: Tensor, table: Tensor, rows: int) -> None:
-    """Raise ValueError unless the noise has the shape of the logits and the table so many rows."""
-    if noise.shape != o.shape:
-        raise ValueError(f"noise {tuple(noise.shape)} and logits {tuple(o.shape)} differ in shape")
-    if len(table) != rows:
-        raise ValueError(f"a table of {len(table)} rows does not fit {o.shape[-1]} bits")
-
-
 def binary_mapper(o: Tensor, noise: Tensor, table: Tensor) -> tuple[Tensor, Tensor]:
     """Sample bits b_h = [noise_h < sigmoid(o_h)]; return r = table[code] and the codes.
 
@@ -161,11 +153,7 @@ def binary_mapper(o: Tensor, noise: Tensor, table: Tensor) -> tuple[Tensor, Tens
     Returns:
         r (…, D), differentiable in ``o`` (straight-through over all codes, Free Transformer § 3.4)
         and in ``table``; codes (…), integers in 0 … 2^H − 1.
-
-    Raises:
-        ValueError: the shapes do not belong together.
     """
-    check_shapes(o, noise, table, 1 << o.shape[-1])
     assert prod(o.shape) > 0
     r, codes = BinaryMapper.apply(o, noise, table)
     return r, codes

@@ -45,16 +45,9 @@ class PathStar:
 
     degree: int  # arms
     arm: int  # nodes of an arm, without the start
-    labels: int  # that nodes are drawn from, at most 26
-    blanks: int = 6  # at most 9
+    labels: int  # that nodes are drawn from: as many as there are nodes or more, at most 26
+    blanks: int = 6  # 1 … 9
     reverse: bool = False  # write the path from the goal to the start
-
-    def __post_init__(self) -> None:
-        """Raises ValueError for more nodes than labels, or labels or blanks without a symbol."""
-        if not 1 + self.edges <= self.labels <= 26:
-            raise ValueError(f"labels: {self.labels} is outside {1 + self.edges} … 26")
-        if not 1 <= self.blanks <= 9:
-            raise ValueError(f"blanks: {self.blanks} is outside 1 … 9")
 
     @property
     def edges(self) -> int:

@@ -164,12 +164,3 @@ def test_bfloat16_logits_are_sampled_with_float32_probabilities(rng, gradient):
     r.sum().backward()
     assert o.grad.dtype == torch.bfloat16
     assert 0 < (codes == 0).sum() < 40  # 18 expected
-
-
-@pytest.mark.parametrize(
-    ("noise", "rows"), [((2, 4), 8), ((1, 3), 8), ((2, 3), 7), ((2, 3), 16)], ids=str
-)
-def test_shapes_that_do_not_belong_together_are_refused(noise, rows):
-    words = rf"differ in shape|^a table of {rows} rows does not fit 3 bits$"
-    with pytest.raises(ValueError, match=words):
-        binary_mapper(torch.zeros(1, 2, 3), torch.zeros(1, *noise), torch.zeros(rows, 5))

@@ -34,19 +34,6 @@ def all_draws(degree, arm, labels):
                 yield (blank, *flat, start, path[-1], *path)
 
 
-@pytest.mark.parametrize(
-    ("sizes", "message"),
-    [
-        *(((3, 3, 9), "labels: 9 is outside 10 … 26"), ((3, 3, 27), "labels: 27")),
-        *(((1, 1, 3, 0), "blanks: 0 is outside 1 … 9"), ((1, 1, 3, 10), "blanks: 10")),
-    ],
-)
-def test_sizes_without_labels_or_symbols_are_refused(sizes, message):
-    assert PathStar(5, 5, 26, 9).symbols == "abcdefghijklmnopqrstuvwxyz987654321|"
-    with pytest.raises(ValueError, match=message):
-        PathStar(*sizes)
-
-
 @rejects("(«lgamma(self.degree + 1) - →-»", "arms of a path-star counted as if they had an order")
 @pytest.mark.parametrize("sizes", [(2, 1, 3), (2, 2, 5), (1, 3, 4), (3, 1, 5)])
 def test_log_probability_counts_the_draws_of_a_sequence(sizes):
