@@ -150,6 +150,8 @@ def test_there_are_few_of_many():
     "case FreeBits.sequence if «documents is not None→False»:",
     "free bits of a document averaged over the whole row",
 )
+@rejects("return «2 * →»p * (1 - p) * (rho", "gradient of a linear map as if its bits were 0 and 1")
+@rejects(" Gradient.«sampled_code→score»:", "score weighted by the probability of the sampled code")
 @pytest.mark.parametrize("documents", [None, DOCUMENTS], ids=["rows", "documents"])
 @pytest.mark.parametrize("design", all_pairs(), ids=title)
 def test_loss_and_gradients_are_those_of_the_dense_form(

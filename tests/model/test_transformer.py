@@ -45,7 +45,9 @@ class Attention(example.Attention):
 
 
 class Reference(example.FreeTransformer):
-    """Algorithm 2 with what the paper has not: other designs of the latent, norms as in Qwen 3."""
+    """Algorithm 2 with what the paper has not: other encoders, injections and priors, norms as in
+    Qwen 3. tests/model/test_objective.py has the other maps and gradients.
+    """
 
     def __init__(self, c, config):
         super().__init__(c)
@@ -55,8 +57,6 @@ class Reference(example.FreeTransformer):
             del latent.zeta, latent.encoder_block
             count = self.design.encoder_layers
             latent.encoder_blocks = nn.ModuleList(example.Block(c) for _ in range(count))
-        if self.design.map == "linear":
-            latent.post_sampler = nn.Parameter(torch.empty(c.latent_bits, c.d_model))
         if self.design.prior == "learned":
             readout = nn.Linear(c.d_model, c.latent_bits, bias=False)
             norm = example.RMSNorm(c.d_model, c.norm_eps)
@@ -81,23 +81,10 @@ class Reference(example.FreeTransformer):
     def prior_logits(self, tokens):
         return self.latent.prior["readout"](self.latent.prior["norm"](self.lower(tokens)))
 
-    def sample(self, o, noise):
-        """r and z, with Y + G − detach(G) over all codes; in the controls only that of the sampled
-        code has a gradient, that of Y log G or of Y G.
-        """
-        bits = o.shape[-1]
-        u, g = example.bits_of_codes(bits), example.code_probabilities(o.sigmoid())
-        z = ((noise < o.sigmoid()) << torch.arange(bits)).sum(-1)
-        y = F.one_hot(z, 2**bits)
-        of = {"all_codes": g, "score": y * g.log(), "sampled_code": y * g}[self.design.gradient]
-        w = self.latent.post_sampler
-        w = w if self.design.map == "table" else (2.0 * u - 1).double() @ w
-        return (y + of - of.detach()) @ w, z
-
     def forward(self, tokens, noise):
         """Logits (B, T, V), codes (B, T) and bit logits (B, T, H)."""
         x, o, inject = self.lower(tokens), self.encode(tokens), self.design.inject
-        r, z = self.sample(o, noise)
+        r, z = example.BinaryMapper.apply(o, noise, self.latent.post_sampler)
         if inject in ("residual", "embedding"):
             x = x + r
         kv = {"memory": torch.cat((x, r), dim=1), "kv": x + r, "kv_all": x + r}.get(inject, x)
@@ -119,17 +106,9 @@ DESIGNS = [
     {"inject": "embedding"},
     {"inject": "kv_all"},
     {"inject": "memory"},
-    {"map": "linear"},
-    {"map": "linear", "inject": "residual"},
-    {"map": "linear", "inject": "kv_all"},
     {"encoder": "separate"},
     {"encoder": "separate", "encoder_layers": 1, "inject": "residual"},
     {"encoder": "separate", "encoder_layers": 3, "inject": "kv_all"},
-    *(
-        {"map": m, "gradient": gradient}
-        for m in ("table", "linear")
-        for gradient in ("score", "sampled_code")
-    ),
 ]
 SHAPES = [
     {},
@@ -140,7 +119,7 @@ SHAPES = [
     {"head_width": 6, "qk_norm": True, "norm_eps": 0.1},  # Qwen 3
     *({"latent_block": block} for block in (1, 2, 4)),
     {"latent_block": 1, "latent": {"encoder": "separate", "inject": "memory"}},
-    {"latent_block": 4, "latent": {"inject": "kv_all", "map": "linear"}},
+    {"latent_block": 4, "latent": {"inject": "kv_all"}},
     *({"latent": design} for design in DESIGNS),
 ]
 
@@ -181,8 +160,6 @@ def noise(rng):
     "embeddings that do not learn from the separate encoder",
 )
 @rejects(" = self.encode(tokens, x«→.detach()», at)", "encoder's gradient kept from the lower half")
-@rejects("return «2 * →»p * (1 - p) * (rho", "gradient of a linear map as if its bits were 0 and 1")
-@rejects(" Gradient.«sampled_code→score»:", "score weighted by the probability of the sampled code")
 @rejects("«latent.zeta→x», x, at,", "encoder queries from x")
 @rejects("x, at, causal=«False→True»", "encoder causal")
 @rejects("latent.zeta, x, «at→Positions(at.rope**0)»,", "encoder without RoPE")
