@@ -2,17 +2,22 @@
 bound on the NLL where it is that of a whole sequence.
 """
 
+from math import log
+
 import pytest
 import torch
+from torch.nn import functional as F
 
 from ftmodel.inference import prompt_spans, sequence_bound as sequence_bounds
 from ftmodel.inference.bounds import latent_bounds, sampled_probability
+from ftmodel.inference.passes import with_codes
 from ftmodel.inference.prompt_spans import candidate_noise, is_pinned, settled_noise
 from ftmodel.inference.sequence_bound import enumerable, enumerated_nll, nll_bound, sequence_bound
 from ftmodel.model.config import ModelConfig
 from ftmodel.model.mapper import pack_bits, pinned_noise
 from tests.designs.test_sharing import DESIGNS, EVERY, SEQUENCE
-from tests.inference.test_designs import log_p, log_prior
+from tests.inference.test_designs import log_p
+from tests.support.dense_form import per_token
 from tests.support.enumeration import assert_near
 from tests.support.mutants import rejects
 
@@ -22,6 +27,18 @@ ROWS = 1000
 @pytest.fixture(params=DESIGNS.values(), ids=DESIGNS)
 def design(request):
     return request.param
+
+
+def log_prior(model, tokens, codes, starts):
+    """log p(z) of the ``codes`` (B, T) at ``starts``, given the z before, nats, (B, starts)."""
+    twin, before = per_token(model), torch.zeros(len(tokens), 1, model.config.d_model)
+    x = twin.lower(tokens, twin.positions(tokens))
+    hidden = torch.cat((before, with_codes(twin, tokens, codes).hidden), dim=1)
+    logits = twin.latent.prior(x[:, starts], hidden[:, starts])
+    if logits is None:
+        return torch.full((len(tokens), len(starts)), -log(2) * model.config.latent_bits)
+    signs = pinned_noise(codes[:, starts], model.config.latent_bits)  # −1 for bits that are set
+    return F.logsigmoid(-signs * logits).sum(-1).double()
 
 
 @torch.no_grad()
