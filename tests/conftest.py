@@ -16,6 +16,8 @@ from tests.support.workspace import copied, finished, tokenized, warm_python, wo
 __all__ = ["copied", "finished", "tokenized", "two_nodes", "warm_python", "workspace"]
 
 torch.set_num_threads(1)
+for name in ("MLFLOW_TRACKING_URI", "RAY_ADDRESS"):  # no test finds the servers of who runs it
+    os.environ.pop(name, None)
 os.environ["DVC_NO_ANALYTICS"] = "1"  # of repositories without our .dvc/config: a process a command
 settings.register_profile("untimed", deadline=None)  # a busy machine is no failure
 settings.load_profile("untimed")

@@ -160,7 +160,6 @@ def test_ray_that_does_not_start_in_time_is_started_once_more(monkeypatch):
         starts.append(1)
         raise Exception("The current node timed out during startup. This could happen because")
 
-    monkeypatch.delenv("RAY_ADDRESS", raising=False)
     monkeypatch.setattr(ray, "is_initialized", lambda: False)
     monkeypatch.setattr(ray, "init", init)
     with pytest.raises(UserError, match="Ray did not start on this machine"):

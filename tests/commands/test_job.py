@@ -32,10 +32,7 @@ def project(tmp_path):
 
 
 @pytest.mark.cluster
-def test_stages_side_by_side_as_a_job_then_another_one_and_a_sweep(
-    two_nodes, project, tmp_path, monkeypatch
-):
-    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+def test_stages_side_by_side_as_a_job_then_another_one_and_a_sweep(two_nodes, project, tmp_path):
     shared = tmp_path / "lab"
     to = ("--address", two_nodes.dashboard, "--working-dir", ".")
 

@@ -35,7 +35,6 @@ def project(tmp_path, monkeypatch, tokenized):
     shutil.copy(tokenized.folder / "mlflow.db", tmp_path)
     monkeypatch.chdir(tmp_path)
     measure(tmp_path)
-    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
 
     monkeypatch.setattr(keep, "peek", lambda path: manifest(path.parts[-2]))
     for name in RUNS:

@@ -102,8 +102,6 @@ def project(trained, tmp_path, monkeypatch):
     """A copy of it, which is the current folder."""
     shutil.copytree(trained, tmp_path / "project", symlinks=True)
     monkeypatch.chdir(tmp_path / "project")
-    monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
 
 
 @rejects(

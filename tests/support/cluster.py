@@ -41,11 +41,10 @@ def two_nodes() -> Iterator[TwoNodes]:
     import ray
     from ray.cluster_utils import Cluster
 
-    with pytest.MonkeyPatch.context() as patch, ExitStack() as stack:
-        patch.delenv("RAY_ADDRESS", raising=False)
+    with ExitStack() as stack:
         port = free_port()
         head = {"num_cpus": 2, "dashboard_port": port, "include_dashboard": True}
-        with patch.context() as starting:
+        with pytest.MonkeyPatch.context() as starting:
             starting.delenv("PYTHONPATH", raising=False)  # jobs bring their own code
             cluster = Cluster()
             stack.callback(cluster.shutdown)

@@ -86,8 +86,6 @@ def enter(project, folder, monkeypatch):
     for name in ("data", "tasks"):
         (folder / name).symlink_to(project.folder / name)
     monkeypatch.chdir(folder)
-    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
-    monkeypatch.delenv("RAY_ADDRESS", raising=False)
     return folder
 
 

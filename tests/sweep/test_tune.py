@@ -196,7 +196,6 @@ def left_behind(driver):
 @pytest.mark.cluster
 def test_a_killed_sweep_goes_on_to_a_good_a_bad_and_a_failing_trial(tmp_path, monkeypatch):
     """Killed when the good one has ended, which is not trained again."""
-    monkeypatch.delenv("RAY_ADDRESS", raising=False)
     project = Project(tmp_path / "project")
     command = ("sweep=smoke", "~space.run", "~space.optim.lr", "concurrent=1", "best_seeds=1",
                "asha={grace_period: 0.2}", "compute.max_failures=0",

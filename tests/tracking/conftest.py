@@ -1,7 +1,7 @@
 """A project with one run, trained, measured at two budgets and scored on a suite, for copies."""
 
 import shutil
-from contextlib import chdir, contextmanager
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,6 +20,7 @@ from pipelines.tracking.measured import read_tracked
 from pipelines.tracking.store import Store
 from pipelines.tracking.sync import Sync, sync_stage
 from tests.support.training import RUN, tracked_runs, train_run
+from tests.support.workspace import enter
 
 BATCH = 520  # tokens of a step
 BUDGET, TOKENS = 10 * BATCH, 20 * BATCH
@@ -141,14 +142,8 @@ def lost(monkeypatch, which):
 @pytest.fixture(scope="session")
 def original(tokenized, tmp_path_factory) -> Path:
     """Tests must not change it: they copy it."""
-    folder = tmp_path_factory.mktemp("original") / "project"
-    folder.mkdir()
-    for name in ("params.yaml", "mlflow.db"):
-        shutil.copy(tokenized.folder / name, folder)
-    (folder / "data").symlink_to(tokenized.folder / "data")
-    with chdir(folder), pytest.MonkeyPatch.context() as patch:
-        patch.delenv("MLFLOW_TRACKING_URI", raising=False)
-        patch.delenv("RAY_ADDRESS", raising=False)
+    with pytest.MonkeyPatch.context() as patch:
+        folder = enter(tokenized, tmp_path_factory.mktemp("original"), patch)
         train_run(RUN, budgets=[BUDGET])
         measure(RunSpec(settings(), RUN))
         score()
@@ -161,6 +156,4 @@ def project(original, tmp_path, monkeypatch) -> Path:
     folder = tmp_path / "copy of project"
     shutil.copytree(original, folder, symlinks=True)
     monkeypatch.chdir(folder)
-    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
-    monkeypatch.delenv("RAY_ADDRESS", raising=False)
     return folder
