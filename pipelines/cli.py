@@ -79,7 +79,7 @@ def give_cache() -> None:
 
 
 def command(name: str) -> click.Command:
-    """It returns the work to be done, for errors.run to do, not click."""
+    """The command of click, which returns the work to be done: errors.run does it, not click."""
     words, params = declared(COMMANDS[name])
     return click.Command(
         name,

@@ -12,6 +12,7 @@ import tempfile
 from pathlib import Path
 
 from pipelines import cli
+from pipelines.common.dvc_command import dvc_command
 from pipelines.common.errors import UserError
 
 PLOTS_PAGE = """<!doctype html>
@@ -42,7 +43,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         template = Path(folder) / "plots.html"
         template.write_text(PLOTS_PAGE.format(vega=vega), encoding="utf-8")
-        command = ["dvc", "plots", "show", "--html-template", str(template)]
+        command = dvc_command("plots", "show", "--html-template", str(template))
         sys.exit(subprocess.run(command).returncode)
 
 

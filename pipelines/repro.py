@@ -23,6 +23,7 @@ from pipelines import cli
 from pipelines.artifacts.paths import report_folder
 from pipelines.artifacts.run_spec import RunSpec
 from pipelines.common.arguments import jobs, overrides
+from pipelines.common.dvc_command import dvc_command, dvc_environment
 from pipelines.common.dvc_repair import repair
 from pipelines.common.errors import UserError
 from pipelines.common.pipeline_lock import pipeline_alone
@@ -44,9 +45,8 @@ ANY_GPU = Assumptions(flops=1.0, mfu=1.0, memory=1.0, price=None)  # FLOPs and b
 
 def dvc_repro(output: BinaryIO | None = None) -> int:
     """Run `dvc repro` with this Python's commands; returns its exit code."""
-    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
-    command = [sys.executable, "-m", "dvc", "--wait-for-lock", "repro"]
-    process = subprocess.Popen(command, env={**os.environ, "PATH": path}, stdout=output)
+    command = dvc_command("--wait-for-lock", "repro")
+    process = subprocess.Popen(command, env=dvc_environment(), stdout=output)
     while True:
         try:
             return process.wait()

@@ -1,9 +1,9 @@
 """DVC in a folder that is not in git, as a copy or an unpacked archive is, or that git refuses."""
 
 import subprocess
-import sys
 from pathlib import Path
 
+from pipelines.common.dvc_command import dvc_command
 from pipelines.common.errors import UserError
 
 
@@ -40,6 +40,6 @@ def allow_no_git(folder: Path) -> bool:
         return False
     if local.exists() and "no_scm" in local.read_text(encoding="utf-8"):
         return False
-    command = [sys.executable, "-m", "dvc", "config", "--quiet", "--local", "core.no_scm", "true"]
+    command = dvc_command("config", "--quiet", "--local", "core.no_scm", "true")
     subprocess.run(command, cwd=folder, check=True)
     return True

@@ -4,7 +4,6 @@ import os
 import re
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -12,6 +11,7 @@ from graphlib import TopologicalSorter
 from pathlib import Path
 from time import monotonic, sleep
 
+from pipelines.common.dvc_command import dvc_command, dvc_environment
 from pipelines.parallel.graph import Graph
 from pipelines.parallel.screen import Screen, duration
 from pipelines.parallel.slots import Slot
@@ -111,8 +111,7 @@ class Scheduler:
 
     def start(self, name: str) -> None:
         slot, log = self.free.pop(), self.logs / f"{name}.log"
-        path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
-        environment = {**os.environ, "PATH": path, **self.screen.environment, **self.slots[slot]}
+        environment = {**dvc_environment(), **self.screen.environment, **self.slots[slot]}
         with open(log, "wb") as file:
             process = subprocess.Popen(
                 self.command(name),
@@ -126,7 +125,7 @@ class Scheduler:
         self.jobs.append(StageJob(name, slot, log, process))
 
     def command(self, name: str) -> list[str]:
-        return [sys.executable, "-m", "dvc", "--wait-for-lock", "repro", "--single-item", name]
+        return dvc_command("--wait-for-lock", "repro", "--single-item", name)
 
     def end(self, job: StageJob, sorter: "TopologicalSorter[str]", ready: list[str]) -> None:
         self.jobs.remove(job)

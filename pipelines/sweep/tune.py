@@ -12,7 +12,6 @@ import logging
 import os
 import pickle
 import subprocess
-import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -31,6 +30,7 @@ from pipelines.cluster.connection import connect, runs_at_once, worker_of
 from pipelines.common.arguments import overrides
 from pipelines.common.atomic_files import alone
 from pipelines.common.console import say
+from pipelines.common.dvc_command import dvc_command, dvc_environment
 from pipelines.common.errors import UserError
 from pipelines.common.shell_paths import check_ray
 from pipelines.common.source_code import code_version
@@ -58,8 +58,8 @@ logging.getLogger("ray.tune").setLevel(logging.CRITICAL)  # TrialProgress says w
 def make_tokens(plan: SweepPlan) -> None:
     """Let DVC bring the data of all trials up to date."""
     stage = f"tokenize@{plan.first.run.data}"
-    dvc = subprocess.run([sys.executable, "-m", "dvc", "--wait-for-lock", "repro", stage])
-    if dvc.returncode:
+    command = dvc_command("--wait-for-lock", "repro", stage)
+    if subprocess.run(command, env=dvc_environment()).returncode:
         raise UserError(f"dvc repro {stage} failed; its output is above")
 
 

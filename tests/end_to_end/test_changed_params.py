@@ -193,7 +193,7 @@ def test_a_report_is_not_handed_on(tmp_path, monkeypatch):
     ],
 )
 def test_a_checkpoint_that_was_trained_otherwise_is_refused(project, key, value, words):
-    """As DVC may have recorded it, which compares no cards."""
+    """As DVC may have recorded it, which compares no manifests."""
     change(key, value)
     with pytest.raises(UserError, match=re.escape(words)) as refused:
         evaluate.main(RUN)
