@@ -17,7 +17,6 @@ an unknown benchmark is named here, before anything is trained.
 import re
 import shutil
 from collections.abc import Callable, Iterable
-from contextlib import suppress
 from hashlib import sha256
 from json import dumps, loads
 from pathlib import Path
@@ -93,15 +92,6 @@ def note_input(path: Path, look: Callable[[str, Any], Any], key: str, data: Any)
         write_file(path, content)
 
 
-def read_suite_input(path: Path) -> dict[str, Any]:
-    """What is noted of the suite; nothing is known if the note is missing or damaged."""
-    with suppress(FileNotFoundError, RecursionError, *BAD_ENTRY):
-        before: dict[str, Any] = loads(path.read_bytes())
-        if all(isinstance(pair, str) for pair in before["known"]):
-            return before
-    return {"known": []}
-
-
 def note_suite(suite: Any) -> None:
     """Write data/inputs/suite.json; raises UserError if no one knows one of the tasks, it has no
     such figure, or several answers are to be drawn and it generates none. That takes time, so only
@@ -120,7 +110,7 @@ def note_suite(suite: Any) -> None:
         ) from None
     pairs = {f"{named[name]} {keys[name]}" for name in tasks}
     pairs |= {f"{named[name]} generates answers" for name in drawn}
-    before = read_suite_input(path)
+    before = loads(path.read_bytes()) if path.exists() else {"known": []}
     if not pairs <= {*before["known"]}:
         from pipelines.suite.task_index import check_file, check_names  # imports much
 

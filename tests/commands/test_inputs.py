@@ -157,16 +157,6 @@ def test_little_is_imported_at_every_dvc_repro():
     assert not heavy & set(done.stdout.split())
 
 
-@pytest.mark.parametrize("content", [b"{", b"[]", b'{"known": 3}', b"\xff", b'{"known": [[]]}'])
-def test_a_damaged_note_of_the_suite_is_made_again(content, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    path = inputs.INPUTS / "suite.json"
-    path.parent.mkdir(parents=True)
-    path.write_bytes(content)
-    inputs.note_suite({})
-    assert json.loads(path.read_bytes())["known"] == []
-
-
 def test_a_device_is_no_tokenizer():
     with pytest.raises(UserError, match="/dev/zero is not a file"):
         inputs.tokenizer_input("data.x", {"tokenizer": "/dev/zero"})
