@@ -13,7 +13,6 @@ import platform
 import pwd
 import re
 import shutil
-import socket
 import subprocess
 import sys
 import tomllib
@@ -22,8 +21,6 @@ from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from itertools import chain
 from pathlib import Path
-from threading import Thread
-from urllib.parse import urlsplit
 
 from pipelines import cli
 from pipelines.common.atomic_files import ROOT, check_writable
@@ -207,14 +204,17 @@ def compiler() -> Finding:
 
 
 def hub() -> Finding:
+    import requests
+    from huggingface_hub.constants import ENDPOINT, HF_HUB_OFFLINE
+
     cost = "only data entries from the hub and `pipelines.fetch` need it"
-    if os.environ.get("HF_HUB_OFFLINE", "").upper() in ("1", "ON", "YES", "TRUE"):
+    if HF_HUB_OFFLINE:
         return Finding("hub", "not asked: HF_HUB_OFFLINE", COSTS, cost)
-    endpoint = urlsplit(os.environ.get("HF_ENDPOINT", "https://huggingface.co"))
-    port = endpoint.port or (80 if endpoint.scheme == "http" else 443)
-    if endpoint.hostname and answers(endpoint.hostname, port):
-        return Finding("hub", f"{endpoint.hostname} answers")
-    return Finding("hub", f"{endpoint.hostname} is not in reach", COSTS, cost)
+    try:
+        requests.head(ENDPOINT, timeout=NETWORK_SECONDS)
+    except requests.RequestException:
+        return Finding("hub", f"{ENDPOINT} is not in reach", COSTS, cost)
+    return Finding("hub", f"{ENDPOINT} answers")
 
 
 def output_of(*command: str) -> str | None:
@@ -226,23 +226,6 @@ def output_of(*command: str) -> str | None:
     except (OSError, subprocess.TimeoutExpired):
         return None
     return process.stdout.strip() if process.returncode == 0 else None
-
-
-def answers(host: str, port: int) -> bool:
-    """Whether something listens there; a name that no one resolves may take longer to fail."""
-    connections = []
-
-    def ask() -> None:
-        try:
-            socket.create_connection((host, port), NETWORK_SECONDS).close()
-            connections.append(True)
-        except OSError:
-            pass
-
-    asking = Thread(target=ask, daemon=True)
-    asking.start()
-    asking.join(NETWORK_SECONDS)
-    return bool(connections)
 
 
 CHECKS: tuple[Callable[[], Finding], ...] = (

@@ -3,14 +3,13 @@
 import os
 import pwd
 import re
-import socket
 import subprocess
 from collections import namedtuple
 from contextlib import nullcontext
-from threading import Event
 from unittest.mock import Mock
 
 import pytest
+from requests import ConnectTimeout
 
 from pipelines import doctor
 from pipelines.common import errors
@@ -34,7 +33,7 @@ def raises(error):
 def healthy(monkeypatch):
     """A machine that has everything; tests take things away."""
     monkeypatch.chdir(ROOT)
-    for name in ("HF_HUB_OFFLINE", "HF_ENDPOINT", "CXX", "OMP_NUM_THREADS"):
+    for name in ("CXX", "OMP_NUM_THREADS"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("RAY_ADDRESS", "192.0.2.1:6379")
     checks = {check.__name__: check for check in doctor.CHECKS}
@@ -45,7 +44,8 @@ def healthy(monkeypatch):
         "torch.cuda.device_count": lambda: 2,
         "torch.ones": lambda *_, device: Mock(),
         "pipelines.doctor.output_of": lambda *command: "true",
-        "pipelines.doctor.answers": lambda host, port: True,
+        "huggingface_hub.constants.HF_HUB_OFFLINE": False,
+        "requests.head": lambda url, timeout: None,
         "pipelines.doctor.CHECKS": tuple(checks.values()),
         "shutil.which": lambda name: f"/bin/{name}",
         "shutil.disk_usage": lambda _: Usage(0, 0, 50e9),
@@ -94,7 +94,8 @@ def test_it_looks_at_everything(healthy, capsys):
         ("GPU", COSTS, "torch.cuda.is_available", lambda: False),
         ("compiler", COSTS, "pipelines.common.compiler.compiler_failure", lambda: "no Python.h"),
         ("memory", COSTS, "pipelines.common.machine.allowed_memory", lambda: 0.9e9),
-        ("hub", COSTS, "pipelines.doctor.answers", lambda host, port: port != 443),
+        ("hub", COSTS, "requests.head", raises(ConnectTimeout())),
+        ("hub", COSTS, "huggingface_hub.constants.HF_HUB_OFFLINE", True),
         ("cores", COSTS, "pipelines.common.threads.idle_threads", lambda: (1, "others use 3")),
         ("Landlock", COSTS, "pipelines.suite.sandbox.run.unavailable", lambda: "no Landlock"),
         ("Ray", COSTS, "sys.executable", "/my lab/python"),
@@ -130,28 +131,8 @@ def test_packages_are_compared_with_what_is_pinned(monkeypatch):
     assert doctor.packages().state == STOPS
 
 
-def test_it_waits_for_no_network(monkeypatch):
-    monkeypatch.setattr(doctor, "NETWORK_SECONDS", 0.1)
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        assert doctor.answers("127.0.0.1", server.getsockname()[1])
-        closed = server.getsockname()[1]
-    assert not doctor.answers("127.0.0.1", closed)
-    asked, over = Event(), Event()
-
-    def resolve(*_):
-        asked.set()
-        over.wait()
-        raise OSError
-
-    monkeypatch.setattr(socket, "create_connection", resolve)
-    assert not doctor.answers("name.that.no.one.resolves", 443)
-    over.set()
-    assert asked.is_set()
-
-
 def test_nothing_that_this_machine_lacks_is_a_traceback(monkeypatch):
     monkeypatch.chdir(ROOT)
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     monkeypatch.setattr("pipelines.common.compiler.compiler_failure", lambda: None)  # it is slow
     states = {finding.what: finding.state for finding in doctor.all_findings()}
     assert len(states) == len(doctor.CHECKS)
