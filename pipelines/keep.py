@@ -26,10 +26,10 @@ import click
 from omegaconf import OmegaConf
 
 from pipelines import cli
-from pipelines.artifacts.checkpoint import peek
+from pipelines.artifacts.checkpoint import Manifest, peek
 from pipelines.artifacts.curve import training_seconds
 from pipelines.artifacts.paths import checkpoint_path, report_folder
-from pipelines.artifacts.results import UNITS, Training
+from pipelines.artifacts.results import UNITS
 from pipelines.artifacts.run_results import RunResults, read_runs
 from pipelines.common.errors import UserError
 from pipelines.compare.arms import families, group_by_seed
@@ -108,11 +108,11 @@ def command(experiment: str) -> str:
     return shlex.join(["python", "-m", "pipelines.repro", f"experiment={experiment}", *changes])
 
 
-def recorded_by(runs: list[RunResults], field: Callable[[Training], str]) -> str:
+def recorded_by(runs: list[RunResults], field: Callable[[Manifest], str]) -> str:
     """A field that the trainings have recorded, with the names of the runs unless all agree."""
     by_value: dict[str, list[str]] = {}
     for run in runs:
-        by_value.setdefault(field(run.details.training) or UNKNOWN, []).append(run.name)
+        by_value.setdefault(field(run.manifest) or UNKNOWN, []).append(run.name)
     if len(by_value) == 1:
         return next(iter(by_value))
     return "; ".join(f"{value} ({', '.join(names)})" for value, names in by_value.items())
@@ -174,8 +174,8 @@ def readme(
         command=command(experiment.name),
         folder=folder,
         day=datetime.now(UTC).date(),
-        commits=recorded_by(runs, lambda training: training.git_revision),
-        devices=recorded_by(runs, lambda training: training.device),
+        commits=recorded_by(runs, lambda manifest: manifest.git_revision),
+        devices=recorded_by(runs, lambda manifest: manifest.device),
         total=hours(sum(seconds)),
         count=len(runs),
         rows="\n".join(rows),

@@ -54,6 +54,6 @@ def publish(manifest: Manifest) -> None:
 
 
 def read(experiment: str, run: str) -> Preregistration | None:
-    """That of a trained run; None if it was not recorded, as of runs trained by earlier code."""
+    """That of a trained run; None if it was not recorded."""
     path = final_path(experiment, run)
     return result_files.read(path, Preregistration, "train") if path.exists() else None

@@ -179,15 +179,6 @@ class CoinSequence:
     prior_z: list[list[float]] | None = None
 
 
-@dataclass(frozen=True)
-class Training:
-    """Where a run was trained, and what was stated before; empty where it is not known."""
-
-    git_revision: str = ""
-    device: str = ""
-    preregistration: Preregistration | None = None
-
-
 @dataclass
 class Details:
     """details.json"""
@@ -202,8 +193,8 @@ class Details:
     coin: list[CoinSequence] = field(default_factory=list)
     persistence: list[NetInformation] = field(default_factory=list)  # at lags 0, 1, 2, …
     bits: list[InformativeBit] = field(default_factory=list)  # those of the largest KL
-    training: Training = field(default_factory=Training)
-    manifest: Manifest | None = None  # of the checkpoint; None in early files
+    preregistration: Preregistration | None = None  # of its training; None: not recorded
+    manifest: Manifest | None = None  # of the checkpoint; the stage adds it to what it measured
     settings: dict[str, Any] = field(default_factory=dict)  # of the evaluation, as in params.yaml
 
     def sizes(self, unit: str) -> Tensor:

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from ftmodel.model.config import ModelConfig
 from pipelines.artifacts import results
+from pipelines.artifacts.checkpoint import Manifest
 from pipelines.artifacts.curve import Curve, read_curve
 from pipelines.artifacts.manifest import check_manifest
 from pipelines.artifacts.results import Details, Estimate, EvaluationResult, Figures
@@ -61,6 +62,12 @@ class RunResults:
         """The figure to compare: the exact NLL of a baseline, else the filtering bound."""
         return self.figures(unit).bound
 
+    @property
+    def manifest(self) -> Manifest:
+        """Of the checkpoint that was measured."""
+        assert self.details.manifest, "results without it are not read"
+        return self.details.manifest
+
     def document_bits(self) -> Tensor:
         """Bound of each held-out document, summed over its tokens: (n,)."""
         return torch.tensor(self.details.bound_bits, dtype=torch.float64)
@@ -109,13 +116,14 @@ def read_run(spec: RunSpec) -> RunResults:
 
 
 def check_made(path: Path, made: Details | SuiteResults, spec: RunSpec, stage: str) -> None:
-    """Raise UserError if results are of another model or other settings than params.yaml says."""
-    if made.manifest:
-        check_manifest(path, made.manifest, spec)
+    """Raise UserError if results are of another model or other settings than params.yaml says, or
+    do not name them.
+    """
+    again = f"`dvc repro --force --single-item {stage}@{spec.name}` measures it again"
+    if made.manifest is None:
+        raise UserError(f"{path}: not said which model was measured; {again}")
+    check_manifest(path, made.manifest, spec)
     group = "suite" if stage == "suite" else "evaluation"
     wanted = results.plain(asdict(getattr(spec.experiment, group)))
-    if made.settings and (words := first_difference({group: made.settings}, {group: wanted})):
-        raise UserError(
-            f"{path}: not measured as params.yaml says: {words}; "
-            f"`dvc repro --force --single-item {stage}@{spec.name}` measures it again"
-        )
+    if words := first_difference({group: made.settings}, {group: wanted}):
+        raise UserError(f"{path}: not measured as params.yaml says: {words}; {again}")

@@ -100,7 +100,7 @@ class SuiteResults:
     seed: int
     tasks: dict[str, TaskResult]
     skipped: dict[str, str]  # why
+    manifest: Manifest  # of the checkpoint
+    settings: dict[str, Any]  # the suite, as in params.yaml
     limit: int | None = None
     budgets: list[SuiteBudget] = field(default_factory=list)
-    manifest: Manifest | None = None  # of the checkpoint; None in early files
-    settings: dict[str, Any] = field(default_factory=dict)  # the suite, as in params.yaml

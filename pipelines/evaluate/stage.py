@@ -17,14 +17,13 @@ import torch
 from ftmodel.model.free_transformer import FreeTransformer
 from ftmodel.model.objective import collapsed, kl_of_use
 from pipelines.artifacts import preregistration, results
-from pipelines.artifacts.checkpoint import Manifest, remove_finished
+from pipelines.artifacts.checkpoint import remove_finished
 from pipelines.artifacts.curve import Curve, read_curve
 from pipelines.artifacts.manifest import load_trained
 from pipelines.artifacts.results import (
     BudgetFigures,
     Details,
     EvaluationResult,
-    Training,
 )
 from pipelines.artifacts.run_spec import RunSpec
 from pipelines.artifacts.tokens.shards import Shards
@@ -123,7 +122,7 @@ def headline(evaluation: EvaluationResult) -> dict[str, float]:
 
 
 def measure_all(
-    spec: RunSpec, model: FreeTransformer, manifest: Manifest, shards: Shards, curve: Curve
+    spec: RunSpec, model: FreeTransformer, shards: Shards, curve: Curve
 ) -> tuple[EvaluationResult, Details]:
     """All figures of a trained run."""
     run = spec.run
@@ -132,9 +131,7 @@ def measure_all(
     evaluation, details = evaluate(model.to(device), shards, spec.data, settings, device)
     if run.budgets:
         evaluation.budgets = figures_by_budget(spec, evaluation, device)
-    statement = preregistration.read(spec.experiment.name, spec.name)
-    details.training = Training(manifest.git_revision, manifest.device, statement)
-    details.manifest, details.settings = manifest, asdict(spec.experiment.evaluation)
+    details.settings = asdict(spec.experiment.evaluation)
     evaluation.trained_tokens = curve[-1].tokens
     evaluation.parameters = sum(p.numel() for p in model.parameters())
     if run.kappa_bits is not None:
@@ -156,8 +153,10 @@ def measure(spec: RunSpec, frozen: Frozen | None = None, clean_up: bool = True) 
     curve = read_curve(folder / "curve.csv")
     unrecorded = Unrecorded(spec, manifest)
     with full_memory(name, "evaluation.batch_tokens or evaluation.particles"):
-        evaluation, details = unrecorded.read() or measure_all(spec, model, manifest, shards, curve)
-    details.manifest = manifest  # figures that were kept may be of an equal training before
+        evaluation, details = unrecorded.read() or measure_all(spec, model, shards, curve)
+    # figures that were kept may be of an equal training before
+    details.manifest = manifest
+    details.preregistration = preregistration.read(spec.experiment.name, name)
     if frozen:
         try:
             frozen.check(f"its figures stay in {unrecorded.folder}{REUSED}")

@@ -74,7 +74,7 @@ def statement(question: str | None, analysis: Analysis) -> Statement | None:
     changed = changes("The question", asked, runs, lambda then: one_line(then.question), len(runs))
     changed += expectation_changes(analysis)
     record = [*changed]
-    if missing := [run.name for run in runs if run.details.training.preregistration is None]:
+    if missing := [run.name for run in runs if run.details.preregistration is None]:
         before = "the runs" if len(missing) == len(runs) else when_trained(missing, len(runs))
         record.append(f"Whether this was written before {before} is not recorded.")
     record = record or ["Written before these runs were trained."]
@@ -85,7 +85,7 @@ def expectation_changes(analysis: Analysis) -> list[str]:
     """Of those that stand now, by the runs of their two arms; then of those that were withdrawn."""
     arms = {arm.name: arm for arm in analysis.arms}
     standing = {pair(expectation): expectation for expectation in analysis.expectation}
-    records = [run.details.training.preregistration for run in analysis.runs]
+    records = [run.details.preregistration for run in analysis.runs]
     ever = [pair(e) for record in records if record for e in record.expectation]
     said = []
     for each in dict.fromkeys([*standing, *ever]):
@@ -119,7 +119,7 @@ def changes(
     """
     others: dict[str, list[str]] = defaultdict(list)
     for run in runs:
-        stated = run.details.training.preregistration
+        stated = run.details.preregistration
         if stated and (then := of(stated)) != now:
             others[then].append(run.name)
     said = []

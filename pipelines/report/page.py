@@ -73,8 +73,7 @@ def write_report(experiment: Experiment, runs: list[RunResults], folder: Path) -
     """
     title, stated = experiment.name, None
     in_mlflow = run_pages(experiment.name)
-    manifests = {run.name: run.details.manifest for run in runs}
-    shown_at = {name: in_mlflow.get(m.tracking_key, "") for name, m in manifests.items() if m}
+    shown_at = {run.name: in_mlflow.get(run.manifest.tracking_key, "") for run in runs}
     analysis = Analysis(group_by_seed(runs), experiment.evaluation, pages=shown_at)
     if len(runs) < len(experiment.runs):
         title += f": {len(runs)} of {len(experiment.runs)} runs are finished"

@@ -45,7 +45,7 @@ def read_tracked(journal: Path) -> Tracked:
                 run.files.append(folder / "details.json")
         if (path := folder / "suite.json").exists():
             suite = results.read(path, SuiteResults, "suite")
-            if suite.manifest and suite.manifest.tracking_key == run.key:
+            if suite.manifest.tracking_key == run.key:
                 add_suite(run, suite, changed(path))
                 run.files += [path, folder / "suite_samples"]
     except UserError as error:

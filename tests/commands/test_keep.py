@@ -1,5 +1,6 @@
 """What is kept of a report stands alone, and says what made it."""
 
+import json
 import re
 import shlex
 import shutil
@@ -17,7 +18,11 @@ from tests.support.results import change, make_report, run, write_experiment, wr
 
 RUNS = {"base": run(), "free": run(kappa=0.125)}
 REPORT = "report/tiny/report.md"
-TRAINING = {"git_revision": "abc123", "device": "A Processor, 2 threads"}
+
+
+def change_manifest(folder, name, **changes):
+    content = json.loads((folder / "results/tiny" / name / "details.json").read_text())
+    change(folder, name, "details.json", manifest=content["manifest"] | changes)
 
 
 @pytest.fixture(scope="module")
@@ -26,7 +31,7 @@ def finished(tmp_path_factory):
     folder = write_experiment(tmp_path_factory.mktemp("finished"), RUNS, {})
     write_latent(folder, "free")
     for name in RUNS:
-        change(folder, name, "details.json", training=TRAINING)
+        change_manifest(folder, name, git_revision="abc123", device="A Processor, 2 threads")
     make_report(folder)
     return folder
 
@@ -122,7 +127,7 @@ def test_what_the_report_lacks_is_a_users_mistake(project):
 
 
 def test_what_is_unlike_among_the_runs_is_said_of_each(project):
-    change(project, "base", "details.json", training={})
+    change_manifest(project, "base", git_revision="")
     keep.main("docs/figure4")
     text = (project / "docs/figure4/README.md").read_text()
     assert "- Commit of the trainings: not recorded (base); abc123 (free)" in text

@@ -351,7 +351,8 @@ def test_every_budget_is_scored(workspace, monkeypatch):
     measure(RunSpec(experiment, RUN))
     assert set(proposals) == {0.125}
     details = json.loads((Path("results/smoke") / RUN / "details.json").read_text())
-    assert details["training"] == {"git_revision": "abc123", "device": device_name()}
+    made = details["manifest"]
+    assert (made["git_revision"], made["device"]) == ("abc123", device_name())
     evaluation = json.loads((Path("results/smoke") / RUN / "evaluation.json").read_text())
     budgets = evaluation["budgets"]
     assert [b["tokens"] for b in budgets] == [5 * 520, 15 * 520, 20 * 520]
@@ -416,7 +417,7 @@ def test_a_latent_has_collapsed_if_it_was_unused_for_the_last_third_of_the_curve
     experiment.runs[RUN].kappa_bits = kappa
     curve = [SimpleNamespace(tokens=520, kl_bits=bits) for bits in kl_bits]
     model = tiny(5, latent={"per": per})
-    evaluation, _ = stage.measure_all(RunSpec(experiment, RUN), model, MANIFEST, None, curve)
+    evaluation, _ = stage.measure_all(RunSpec(experiment, RUN), model, None, curve)
     assert evaluation.collapsed is expected
 
 

@@ -99,7 +99,7 @@ def test_any_two_arms_are_compared_and_those_for_an_expectation_alone_counted(an
 
 def test_question_and_outcomes_come_first_on_all_pages(tmp_path):
     experiment(tmp_path)
-    change(tmp_path, "base_s0", "details.json", training={"preregistration": {"question": "Why?"}})
+    change(tmp_path, "base_s0", "details.json", preregistration={"question": "Why?"})
     params = yaml.safe_load((tmp_path / "params.yaml").read_text())
     because = "a <i>reason</i> in *stars*\x1b[2J."
     params |= {"question": QUESTION, "expectation": [
@@ -142,7 +142,7 @@ def recorded_of(analysis, then, question=None, expectation=()):
     """What is said of when it was written."""
     analysis = deepcopy(replace(analysis, expectation=[*expectation]))
     for each in analysis.runs:
-        each.details.training = replace(each.details.training, preregistration=then.get(each.name))
+        each.details.preregistration = then.get(each.name)
     return statement(question, analysis).record
 
 

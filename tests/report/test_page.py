@@ -1,5 +1,6 @@
 """The report on results written by hand: what is on its pages and in its tables."""
 
+import json
 import re
 import shutil
 from html import unescape
@@ -123,6 +124,21 @@ def test_missing_result_names_the_stage(tmp_path):
             with pytest.raises(UserError, match=f"{path.name} is missing.*repro {stage}@free"):
                 arms_of(tmp_path)
             (tmp_path / "away").rename(path)
+
+
+@rejects(
+    "if words := first_difference({group: made.settings}, {group: wanted}):",
+    "if made.settings and (words := first_difference({group: made.settings}, {group: wanted})):",
+    "results that say nothing of their settings believed",
+)
+@pytest.mark.parametrize("entry", ["manifest", "settings"])
+def test_results_that_do_not_say_what_they_are_of_are_refused(tmp_path, entry):
+    write_experiment(tmp_path, PAIR, {})
+    path = tmp_path / "results/tiny/free/details.json"
+    content = json.loads(path.read_text())
+    path.write_text(json.dumps({key: content[key] for key in content if key != entry}))
+    with pytest.raises(UserError, match=r"details\.json: not .*--single-item evaluate@free"):
+        arms_of(tmp_path)
 
 
 def test_parts_without_content_are_left_out(bare):

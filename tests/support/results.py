@@ -4,6 +4,7 @@ import csv
 import json
 from collections.abc import Iterator
 from contextlib import chdir, contextmanager
+from dataclasses import asdict
 from functools import cache
 from math import isnan, log, nan, sqrt
 from pathlib import Path
@@ -13,7 +14,10 @@ from unittest.mock import patch
 import yaml
 from omegaconf import OmegaConf
 
+from pipelines.artifacts.checkpoint import Manifest
+from pipelines.artifacts.manifest import settings_hash
 from pipelines.artifacts.run_results import read_runs
+from pipelines.artifacts.run_spec import RunSpec
 from pipelines.compare.arms import Arm, group_by_seed
 from pipelines.config.data import KINDS, sources
 from pipelines.config.derived import trainings
@@ -148,6 +152,15 @@ def measured(
     return metrics | ({"collapsed": 0} if free else {}), details
 
 
+def made_with(folder: Path, name: str) -> dict[str, Any]:
+    """What details.json says of the model and the settings behind it: those of params.yaml."""
+    spec = RunSpec(loaded(folder), name)
+    parts = {"settings": settings_hash(spec, 11)}
+    made = asdict(spec.run), asdict(spec.config)
+    manifest = Manifest("tiny", name, *made, 11, "data", "hash", parts=parts)
+    return {"manifest": asdict(manifest), "settings": asdict(spec.experiment.evaluation)}
+
+
 def write_results(
     folder: Path, name: str, spec: dict[str, Any], bound: float, se: float, **others: float
 ) -> None:
@@ -182,6 +195,7 @@ def write_experiment(
     (folder / "params.yaml").write_text(params_text(json.dumps(runs)))
     for name, spec in runs.items():
         write_results(folder, name, spec, bounds.get(name, 0.5), se, **(others or {}).get(name, {}))
+        change(folder, name, "details.json", **made_with(folder, name))
     return folder
 
 
@@ -204,10 +218,12 @@ def write_suite(
 ) -> None:
     """What the stage `suite` leaves of a run whose other results are there."""
     set_suite_run(folder, name, True)
+    settings = yaml.safe_load((folder / "params.yaml").read_text())["suite"]
     folder = folder / "results/tiny" / name
     suite = {
         "suite": "mini", "harness": "lm_eval 0.4.13", "scoring": "marginal", "samples": 8,
-        "limit": None, "seed": 0, "tasks": tasks, "skipped": {},
+        "limit": None, "seed": 0, "tasks": tasks, "skipped": {}, "settings": settings,
+        "manifest": json.loads((folder / "details.json").read_text())["manifest"],
     }  # fmt: skip
     (folder / "suite.json").write_text(json.dumps(suite | changes))
     (folder / "suite_scores.json").write_text(json.dumps(scores or {}))
@@ -263,13 +279,19 @@ def make_report(folder: Path, so_far: bool = False) -> Path:
 LOADED: dict[str, Experiment] = {}  # by params.yaml
 
 
-def analysis_of(folder: Path) -> Analysis:
+def loaded(folder: Path) -> Experiment:
     text = (folder / "params.yaml").read_text()
-    with in_folder(folder):
-        if text not in LOADED:
+    if text not in LOADED:
+        with in_folder(folder):
             LOADED[text] = load_experiment()
-        arms = group_by_seed(read_runs(LOADED[text]))
-    return Analysis(arms, EvaluationConfig(), LOADED[text].expectation)
+    return LOADED[text]
+
+
+def analysis_of(folder: Path) -> Analysis:
+    experiment = loaded(folder)
+    with in_folder(folder):
+        arms = group_by_seed(read_runs(experiment))
+    return Analysis(arms, EvaluationConfig(), experiment.expectation)
 
 
 def arms_of(folder: Path) -> list[Arm]:

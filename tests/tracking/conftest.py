@@ -2,7 +2,6 @@
 
 import shutil
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -28,7 +27,7 @@ CALLS = (
     *("create_run", "search_runs", "set_terminated", "log_batch", "log_inputs", "log_outputs"),
     *("create_logged_model", "finalize_logged_model", "set_experiment_tag", "set_tag"),
 )
-SUITE = SuiteResults(
+SUITE = dict(
     suite="mini",
     harness="lm_eval 0",
     scoring="marginal",
@@ -37,6 +36,7 @@ SUITE = SuiteResults(
     seed=0,
     tasks={"words": TaskResult(0.5, 0.1, metric="acc", task="words", documents=3, version="1")},
     skipped={},
+    settings={},
     budgets=[
         SuiteBudget(tokens, tokens, True, {"words": TaskScore(value, 0.1)})
         for tokens, value in ((BUDGET, 0.25), (TOKENS, 0.5))
@@ -65,7 +65,7 @@ def score():
     folder = results_folder("smoke", RUN)
     (folder / "suite_samples").mkdir(exist_ok=True)
     (folder / "suite_samples/words.jsonl.gz").write_bytes(b"samples")
-    results.write(folder / "suite.json", replace(SUITE, manifest=manifest()))
+    results.write(folder / "suite.json", SuiteResults(**SUITE, manifest=manifest()))
     sync_stage(RunSpec(settings(), RUN))
 
 
