@@ -18,7 +18,7 @@ class Rung:
     """The arms of one size. Figures are in nats per token."""
 
     baseline: Arm  # the plain one
-    larger: Arm | None  # a baseline with further blocks
+    larger: Arm | None  # a baseline with further blocks: of several, that with most
     uses: dict[float, UseOfZ]  # of the Free Transformers, by κ
 
     @property
@@ -96,5 +96,5 @@ def rung(family: list[Arm]) -> Rung | None:
     controls = baselines(family)
     if not uses or not controls or not controls[0].plain:
         return None
-    larger = next((each for each in controls[1:] if not each.run.random_prefix), None)
-    return Rung(controls[0], larger, uses)
+    larger = [each for each in controls[1:] if not each.run.random_prefix]
+    return Rung(controls[0], larger[-1] if larger else None, uses)

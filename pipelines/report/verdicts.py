@@ -112,7 +112,9 @@ def name(arm: Arm) -> str:
 
 
 def find(comparisons: list[Comparison], arm: Arm, plain: bool) -> Comparison | None:
-    """The comparison of an arm with the plain baseline, or with the one of most blocks."""
+    """The comparison of an arm with the plain baseline, or with the larger one: of several, that
+    with most blocks.
+    """
     of_arm = [c for c in comparisons if c.arm is arm and not c.other.run.random_prefix]
     matching = [c for c in of_arm if c.other.plain == plain]
     return matching[-1] if matching else None

@@ -16,6 +16,7 @@ from pipelines.report.analysis import Analysis
 from pipelines.report.blocks import Picture, Section, Table
 from pipelines.report.sections.figure4 import arm_scores
 from pipelines.report.style import COLOURS, GREY, plain
+from pipelines.report.verdicts import find
 from pipelines.report.wording import number, signed
 
 DIFFERENCES = ("− its model's design", "− baseline", "− larger baseline")
@@ -39,17 +40,15 @@ def section(analysis: Analysis) -> Section | None:
 
 def row(arm: Arm, group: Designs, analysis: Analysis) -> list[str]:
     use = analysis.uses[arm.name]
-    others = [c for c in group.others if c.arm is arm]
-    controls = [c for c in analysis.comparisons if c.arm.name == arm.name]
-    blocks = [c for c in controls if not c.other.run.random_prefix]
-    plain_ones, larger = ([c for c in blocks if c.other.plain is each] for each in (True, False))
+    own = next((c for c in group.others if c.arm is arm), None)
+    plain_one, larger = (find(analysis.comparisons, arm, plain=each) for each in (True, False))
     return [
         arm.name,
         arm.run.data,
         arm.first.kappa,
         design_words(arm),
         str(arm.bound()),
-        *map(first_cell, (others, plain_ones, larger)),
+        *map(cell, (own, plain_one, larger)),
         number(use.use.mean),
         number(use.recovery, 2),
         number(use.waste.mean),
@@ -60,8 +59,10 @@ def row(arm: Arm, group: Designs, analysis: Analysis) -> list[str]:
     ]
 
 
-def first_cell(comparisons: list[Comparison]) -> str:
-    return next((f"{signed(c.mean)}, {c.qualified_verdict}" for c in comparisons), "–")
+def cell(comparison: Comparison | None) -> str:
+    if comparison is None:
+        return "–"
+    return f"{signed(comparison.mean)}, {comparison.qualified_verdict}"
 
 
 def training_flops(arm: Arm) -> str:
