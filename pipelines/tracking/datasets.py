@@ -1,33 +1,21 @@
 """The data of a run as MLflow's dataset inputs: plain data for the record, and MLflow's types."""
 
 import json
-from typing import Any
 
 from mlflow.entities import Dataset, DatasetInput, InputTag
 from mlflow.utils.mlflow_tags import MLFLOW_DATASET_CONTEXT
 
 from pipelines.artifacts.corpus import SPLITS
 from pipelines.artifacts.paths import tokens_folder
-from pipelines.artifacts.tokens.shards import read_metadata
-from pipelines.common.errors import UserError
 
 CONTEXT_OF_SPLIT = dict(zip(SPLITS, ("train", "eval"), strict=True))
 
 
 def of_data(data: str, data_hash: str) -> list[dict[str, str]]:
-    """The splits of an entry under `data`, with their sizes if its tokens are still there."""
-    try:
-        metadata = read_metadata(tokens_folder(data))
-        sizes = metadata.splits if metadata.hash == data_hash else {}
-    except UserError:
-        sizes = {}
-    profiles = {
-        split: {"tokens": size.tokens, "documents": size.documents, "bytes": size.bytes}
-        for split, size in sizes.items()
-    }
+    """The splits of an entry under `data`."""
     source = str(tokens_folder(data))
     return [
-        dataset(split_name(data, split), data_hash, source, context, profiles.get(split))
+        dataset(split_name(data, split), data_hash, source, context)
         for split, context in CONTEXT_OF_SPLIT.items()
     ]
 
@@ -37,14 +25,7 @@ def split_name(data: str, split: str) -> str:
     return f"{data}_{split}"
 
 
-def held_out_name(data: str) -> str:
-    """The dataset on which the bounds are measured."""
-    return split_name(data, SPLITS[-1])
-
-
-def dataset(
-    name: str, digest: str, source: str, context: str, profile: dict[str, Any] | None = None
-) -> dict[str, str]:
+def dataset(name: str, digest: str, source: str, context: str) -> dict[str, str]:
     """``source``: a path within the project, so that it is right wherever that lies."""
     return {
         "name": name,
@@ -52,7 +33,6 @@ def dataset(
         "source_type": "local",
         "source": json.dumps({"uri": source}),
         "context": context,
-        "profile": json.dumps(profile or {}),
     }
 
 

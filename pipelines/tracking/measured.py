@@ -13,13 +13,14 @@ from pathlib import Path
 from mlflow.utils.validation import MAX_TAG_VAL_LENGTH as MAX_TAG
 
 from pipelines.artifacts import results
+from pipelines.artifacts.corpus import SPLITS
 from pipelines.artifacts.paths import results_folder
 from pipelines.artifacts.results import BudgetFigures, Details, EvaluationResult
 from pipelines.artifacts.suite_results import SuiteResults, TaskResult, TaskScore
 from pipelines.common.console import say
 from pipelines.common.errors import UserError
 from pipelines.common.strict_json import dumps
-from pipelines.tracking.datasets import dataset, held_out_name
+from pipelines.tracking.datasets import dataset, split_name
 from pipelines.tracking.journal import read_journal
 from pipelines.tracking.tracked import Tracked
 
@@ -70,7 +71,7 @@ def add_evaluation(
     """At every budget, each with the logged model of its checkpoint."""
     run.params = {key: str(getattr(evaluation, key)) for key in OF_THE_RUN} | run.params
     run.tags |= evaluation_tags(evaluation)
-    held = (held_out_name(run.params["data"]), run.params["data_hash"])
+    held = (split_name(run.params["data"], SPLITS[-1]), run.params["data_hash"])
     for budget in evaluation.budgets[:-1]:
         of = (run.add_model(budget.tokens, budget.listed), *held)
         run.add("bound", bounds(budget), budget.tokens, at, of)
@@ -129,4 +130,4 @@ def benchmark(name: str, suite: SuiteResults) -> dict[str, str]:
     if task.sources:  # of our own data they are in the version
         content += f" {task.sources}"
     digest = sha256(content.encode()).hexdigest()[:16]
-    return dataset(name, digest, task.task or name, "eval", {"documents": task.documents})
+    return dataset(name, digest, task.task or name, "eval")
