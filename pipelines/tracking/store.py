@@ -57,15 +57,20 @@ def create(path: Path) -> None:
     partial.rename(path)
 
 
+def database(uri: str) -> Path | None:
+    """The file of a local store."""
+    if not uri.startswith(SQLITE):
+        return None
+    return Path(uri.removeprefix(SQLITE).partition("?")[0]).resolve()
+
+
 class Store:
     """An MLflow store; of a local one a process at a time is let in, as two break it."""
 
     def __init__(self) -> None:
         """Raises UserError if the store is of no known kind, or a local one cannot be opened."""
         self.uri = store_uri()
-        self.database = None
-        if self.uri.startswith(SQLITE):
-            self.database = Path(self.uri.removeprefix(SQLITE).partition("?")[0]).resolve()
+        self.database = database(self.uri)
         try:
             with self.one_at_a_time():
                 if self.database and not self.database.exists():
@@ -117,7 +122,7 @@ def run_pages(experiment: str) -> dict[str, str]:
     addresses by the run's key; empty if there is no store or it does not answer.
     """
     uri = store_uri()
-    if uri.endswith(str(DEFAULT_STORE.resolve())) and not DEFAULT_STORE.exists():
+    if (path := database(uri)) and not path.exists():
         return {}  # which would be made
     base = uri.rstrip("/") if uri.startswith("http") else LOCAL
     with suppress(UserError, *AWAY):
