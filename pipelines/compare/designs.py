@@ -10,8 +10,8 @@ NAMES = {
     "latent_bits": "H",
     "latent_block": "block",
     "latent.encoder_layers": "encoder blocks",
-    "latent.per": "a z per",
-    "latent.every": "a z every",
+    "latent.per": "a code per",
+    "latent.every": "a code every",
 }
 
 
@@ -28,7 +28,7 @@ class Designs:
 
 
 def design_words(arm: Arm) -> str:
-    """map linear, H 16; a z every 8"""
+    """map linear, H 16; a code every 8"""
     changes = arm.first.design_changes
     words = [
         f"{NAMES.get(key, key.removeprefix('latent.'))} {value}"

@@ -8,6 +8,7 @@ from pipelines.artifacts.results import BudgetFigures, Estimate, Figures
 from pipelines.compare.arms import Arm
 from pipelines.compare.budgets import budget_table
 from pipelines.compare.comparison import compare
+from pipelines.config.schema import EvaluationConfig
 from pipelines.report.analysis import Analysis
 from pipelines.report.verdicts import caveat
 from tests.support.mutants import rejects
@@ -65,7 +66,7 @@ def test_without_seeds_nothing_is_claimed_at_smaller_budgets(arms):
     alone = [Arm(arm.name, arm.runs[:1]) for arm in arms]
     difference = table(alone).columns[HALF]["free"].difference
     assert (difference.verdict, difference.words) == ("not known", "its error is not known")
-    assert "1 comparison was made" in " ".join(caveat(Analysis(alone, 16)))
+    assert "1 comparison was made" in " ".join(caveat(Analysis(alone, EvaluationConfig())))
 
 
 def test_a_last_third_of_the_final_budget_alone_is_said_and_not_compared(arms):

@@ -24,20 +24,19 @@ def chromium() -> Iterator[Browser]:
 
 
 class Reader:
-    """A page as a reader with this screen and colour scheme has it; what goes wrong is kept."""
+    """A page as a reader with this screen has it; what goes wrong is kept."""
 
     def __init__(
         self,
         browser: Browser,
         path: Path,
         screen: tuple[int, int] = DESKTOP,
-        scheme: str = "light",
         root: Path | None = None,
     ) -> None:
         """The page may load what lies in the folder ``root``, by default nothing."""
         self.trouble: list[str] = []
         viewport = {"width": screen[0], "height": screen[1]}
-        self.page: Page = browser.new_context(viewport=viewport, color_scheme=scheme).new_page()
+        self.page: Page = browser.new_context(viewport=viewport).new_page()
         self.page.on("console", lambda message: self.trouble.append(message.text))
         self.page.on("pageerror", lambda error: self.trouble.append(str(error)))
         own = (root or path).as_uri()

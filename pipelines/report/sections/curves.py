@@ -11,7 +11,7 @@ from pipelines.artifacts.curve import Curve
 from pipelines.compare.arms import Arm
 from pipelines.report.analysis import Analysis
 from pipelines.report.blocks import Section
-from pipelines.report.style import GREY, Style, below, plain, styles
+from pipelines.report.style import GREY, Style, below, plain
 
 
 def section(analysis: Analysis) -> Section:
@@ -20,11 +20,10 @@ def section(analysis: Analysis) -> Section:
     return Section("curves", "Training curves", figures)
 
 
-def curves(arms: list[Arm], style: Mapping[str, Style] | None = None) -> Figure:
+def curves(arms: list[Arm], style: Mapping[str, Style]) -> Figure:
     """Training bounds, and the KL of arms that have one, against tokens; bits per token. Dashed:
     reconstruction CE, not comparable; dotted: κ. Runs of an arm share style and legend.
     """
-    style = style or styles(arm.name for arm in arms)
     latent = any(has_latent(arm.first.curve) for arm in arms)
     width = 0.9 if any(len(arm.runs) > 1 for arm in arms) else 1.6
     figure = Figure(figsize=(11 if latent else 7, 4.4 + 0.25 * (len(arms) // 4)))

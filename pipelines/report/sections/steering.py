@@ -42,7 +42,7 @@ def row_of(steering: Steering) -> list[str]:
     return [*distances, *chance, "–" if p is None else f"{p:.3g}"]
 
 
-def judged(steering: Steering, p: float | None, pinned: str = "z") -> list[str]:
+def judged(steering: Steering, p: float | None, pinned: str) -> list[str]:
     """By p adjusted for all runs."""
     if p is None or steering.ratio is None:
         return ["–", "–"]

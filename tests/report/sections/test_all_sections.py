@@ -1,4 +1,4 @@
-"""A topic is a file and a line: what a new one brings is on both pages."""
+"""What the section of a new topic brings is on both pages."""
 
 import json
 
@@ -10,7 +10,7 @@ from pipelines.report.sections.corpora import overlap_words
 from tests.support.results import make_report, run, write_experiment
 
 
-def test_a_new_section_is_one_function_in_the_list(tmp_path, monkeypatch):
+def test_a_new_section_is_on_both_pages(tmp_path, monkeypatch):
     def section(analysis):
         table = Table(["run", "parameters"], [[arm.name, "7"] for arm in analysis.arms])
         blocks = [Text("It has words."), table, Picture("new", Figure(), "A new figure")]

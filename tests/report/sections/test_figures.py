@@ -106,6 +106,10 @@ BASE = [CurveRow(i, 1_000_000 * i, 1.0, log(2) / i, 0.001, 100.0) for i in (1, 2
 FREE = [replace(row, kl_bits=0.5, hinge_nats=0.0) for row in BASE]
 
 
+def drawn_curves(arms):
+    return curves(arms, styles(arm.name for arm in arms))
+
+
 def arm(name, *curves, kappa=0.0):
     runs = [SimpleNamespace(curve=curve) for curve in curves]
     return SimpleNamespace(name=name, runs=runs, first=runs[0], run=Run(kappa_bits=kappa))
@@ -117,22 +121,22 @@ def lines(axes):
 
 def test_curve_is_ce_and_of_a_free_transformer_ce_plus_kl_with_its_ce_dashed():
     ce = [1, 0.5, 0.25]
-    (axes,) = curves([arm("base", BASE)]).axes
+    (axes,) = drawn_curves([arm("base", BASE)]).axes
     assert lines(axes) == [("-", pytest.approx(ce))]
-    bound, kl = curves([arm("free", FREE)]).axes
+    bound, kl = drawn_curves([arm("free", FREE)]).axes
     assert lines(bound) == [("-", pytest.approx([1.5, 1, 0.75])), ("--", pytest.approx(ce))]
     assert lines(kl) == [("-", [0.5, 0.5, 0.5])]
 
 
 def test_thresholds_are_dotted_in_the_colour_of_their_run():
-    _, kl = curves([arm("base", BASE), arm("free", FREE, kappa=0.25), arm("open", FREE)]).axes
+    _, kl = drawn_curves([arm("base", BASE), arm("free", FREE, kappa=0.25), arm("open", FREE)]).axes
     dotted = [line for line in kl.lines if line.get_linestyle() == ":"]
     assert [line.get_ydata()[0] for line in dotted] == [0.25]  # κ = 0 has no place on a log axis
     assert dotted[0].get_color() == kl.lines[0].get_color()
 
 
 def test_seeds_look_like_their_arm():
-    alone = curves([arm("a", FREE, FREE)]).axes[0].lines
+    alone = drawn_curves([arm("a", FREE, FREE)]).axes[0].lines
     assert len({line.get_color() for line in alone}) == 1
 
 

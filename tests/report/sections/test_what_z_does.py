@@ -111,9 +111,9 @@ def verdicts(found):
 def test_where_p_is_large_or_the_sign_wrong_nothing_is_shown():
     for same, p in ((0.7, 0.06), (0.4, 0.01)):
         assert verdicts([("free", apart(p, same))])["free"][0] == "not shown to tell files apart"
-    assert steering.judged(steers(0.001), 0.001) == ["0.001", "z steers"]
+    assert steering.judged(steers(0.001), 0.001, "z") == ["0.001", "z steers"]
     for ratio, p in ((1.25, 0.06), (0.9, 0.01)):
-        assert steering.judged(steers(p, ratio), p) == [str(p), "not shown to steer"]
+        assert steering.judged(steers(p, ratio), p, "z") == [str(p), "not shown to steer"]
 
 
 def test_one_run_of_many_with_a_small_p_shows_nothing(tmp_path):
