@@ -3,13 +3,10 @@ whether it was written before the runs.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from functools import partial
+from itertools import chain
 
-from pipelines.artifacts.preregistration import Preregistration
 from pipelines.artifacts.results import UNITS
-from pipelines.artifacts.run_results import RunResults
 from pipelines.compare.comparison import Comparison
 from pipelines.config.schema import Expectation
 from pipelines.report.analysis import Analysis
@@ -23,6 +20,7 @@ FOUND = {
     "no difference": "no difference was measured",
     "not known": "the difference is not known to count",
 }
+QUESTION = frozenset[str]()  # its key beside those of expectations, which are two arms
 
 
 @dataclass(frozen=True)
@@ -68,67 +66,56 @@ def one_line(text: str | None) -> str:
 
 def statement(question: str | None, analysis: Analysis) -> Statement | None:
     """None where nothing is asked or expected, nor ever was."""
-    asked, runs = one_line(question), analysis.runs
+    runs, now = analysis.runs, said(question, analysis.expectation)
     pairs = zip(analysis.expectation, analysis.expected, strict=True)
     outcomes = [Outcome(expectation, comparison) for expectation, comparison in pairs]
-    changed = changes("The question", asked, runs, lambda then: one_line(then.question), len(runs))
-    changed += expectation_changes(analysis)
+    changed = changes(now, analysis)
     record = [*changed]
     if missing := [run.name for run in runs if run.details.preregistration is None]:
         before = "the runs" if len(missing) == len(runs) else when_trained(missing, len(runs))
         record.append(f"Whether this was written before {before} is not recorded.")
     record = record or ["Written before these runs were trained."]
+    asked = now.get(QUESTION, "")
     return Statement(asked, outcomes, record) if asked or outcomes or changed else None
 
 
-def expectation_changes(analysis: Analysis) -> list[str]:
-    """Of those that stand now, by the runs of their two arms; then of those that were withdrawn."""
-    arms = {arm.name: arm for arm in analysis.arms}
-    standing = {pair(expectation): expectation for expectation in analysis.expectation}
-    records = [run.details.preregistration for run in analysis.runs]
-    ever = [pair(e) for record in records if record for e in record.expectation]
-    said = []
-    for each in dict.fromkeys([*standing, *ever]):
-        runs, now, what = analysis.runs, "", "The expectation"
-        if stands := standing.get(each):
-            runs = [*arms[stands.arm].runs, *arms[stands.than].runs]
-            now, what = str(stands), f"The expectation “{stands}”"
-        said += changes(what, now, runs, partial(recorded, arms=each), len(analysis.runs))
-    return said
-
-
-def pair(expectation: Expectation) -> frozenset[str]:
-    """An experiment has one expectation at most of two arms, in whichever order it names them."""
-    return frozenset((expectation.arm, expectation.than))
-
-
-def recorded(stated: Preregistration, arms: frozenset[str]) -> str:
-    """What was expected of two arms, or nothing."""
-    return next((str(e) for e in stated.expectation if pair(e) == arms), "")
-
-
-def changes(
-    what: str,
-    now: str,
-    runs: Iterable[RunResults],
-    of: Callable[[Preregistration], str],
-    total: int,
-) -> list[str]:
-    """A sentence for each other statement that runs have recorded ("": none); ``now`` is "" of a
-    statement that was withdrawn, and ``total`` the number of all runs.
+def said(question: str | None, expectation: list[Expectation]) -> dict[frozenset[str], str]:
+    """The question, and what is expected of each two arms, in whichever order they are named: an
+    experiment has one expectation of them at most.
     """
-    others: dict[str, list[str]] = defaultdict(list)
-    for run in runs:
-        stated = run.details.preregistration
-        if stated and (then := of(stated)) != now:
-            others[then].append(run.name)
-    said = []
-    for then, names in others.items():
-        when = when_trained(names, total)
-        done, was = ("changed", f"“{then}”") if then else ("added", "none")
-        withdrawn = f"{what} “{then}” stood there when {when}, and was withdrawn."
-        said.append(f"{what} was {done} after {when} (then: {was})." if now else withdrawn)
-    return said
+    asked = {QUESTION: asked} if (asked := one_line(question)) else {}
+    return asked | {frozenset((each.arm, each.than)): str(each) for each in expectation}
+
+
+def changes(now: dict[frozenset[str], str], analysis: Analysis) -> list[str]:
+    """A sentence for each other statement that runs have recorded: of the question and of
+    expectations that were withdrawn any runs, of others the runs of their two arms.
+    """
+    runs, by_arm = analysis.runs, {arm.name: arm.runs for arm in analysis.arms}
+    standing = analysis.expectation
+    of_two = {frozenset((e.arm, e.than)): [*by_arm[e.arm], *by_arm[e.than]] for e in standing}
+    then = {
+        run.name: said(stated.question, stated.expectation)
+        for run in runs
+        if (stated := run.details.preregistration)
+    }
+    sentences = []
+    for key in dict.fromkeys([QUESTION, *now, *chain.from_iterable(then.values())]):
+        stands = now.get(key, "")
+        what = "The expectation" if key else "The question"
+        others: dict[str, list[str]] = defaultdict(list)
+        for name in (run.name for run in of_two.get(key, runs) if run.name in then):
+            if (before := then[name].get(key, "")) != stands:
+                others[before].append(name)
+        for before, names in others.items():
+            when = when_trained(names, len(runs))
+            if not stands:
+                sentences.append(f"{what} “{before}” stood there when {when}, and was withdrawn.")
+                continue
+            done, was = ("changed", f"“{before}”") if before else ("added", "none")
+            this = f"{what} “{stands}”" if key else what
+            sentences.append(f"{this} was {done} after {when} (then: {was}).")
+    return sentences
 
 
 def when_trained(runs: list[str], total: int) -> str:

@@ -265,7 +265,7 @@ def write_latent(
 
 @contextmanager
 def in_folder(folder: Path) -> Iterator[None]:
-    """Work in a folder, where a suite may have scored some of the runs alone, where Hydra lists all on text."""
+    """Work there. A suite may have scored some runs alone, where Hydra lists all on text."""
     with chdir(folder), patch("pipelines.config.checks.check_derived"):
         yield
 
