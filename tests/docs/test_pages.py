@@ -1,4 +1,4 @@
-"""What the pages tell a user to type works, and the files that they name exist; links: test_site.py."""
+"""What the pages tell a user to type works, and files that they name exist; links: test_site.py."""
 
 import re
 import shlex
