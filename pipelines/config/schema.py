@@ -24,11 +24,9 @@ from ftmodel.designs.design import (
 )
 from ftmodel.model.config import ModelConfig
 from ftmodel.model.limits import limited
-from pipelines.config.data import TextData
 from pipelines.config.derived import Derived, given
 from pipelines.config.init_from import InitFrom
 from pipelines.config.suite import Suite
-from pipelines.config.values import keep_booleans_as_written
 
 AUTO = "auto"
 NAME = re.compile(r"[a-z0-9]+(_[a-z0-9]+)*")
@@ -284,6 +282,3 @@ class Experiment(Derived):
     suite: Suite = field(default_factory=Suite)
     suite_runs: dict[str, str] = field(default_factory=dict)  # those it scores; made by Hydra
     trainings: dict[str, Training] = field(default_factory=dict)  # of all runs; made by Hydra
-
-
-keep_booleans_as_written(Compute, InitFrom, ModelConfig, Suite, TextData)

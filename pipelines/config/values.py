@@ -1,4 +1,4 @@
-"""What any setting may be: a number finite and exact, a text UTF-8, a boolean true or false."""
+"""What any setting may be: a number finite and exact, a text UTF-8."""
 
 import sys
 from collections.abc import Iterator
@@ -10,16 +10,6 @@ from typing import Any
 from ftmodel.model.limits import check_limits
 
 MAX_EXACT_INTEGER = 1 << 53  # as a double, which JSON, charts and MLflow have
-BOOLEAN = (bool, bool | None)
-
-
-def keep_booleans_as_written(*types: type) -> None:
-    """Hide from OmegaConf which fields of these dataclasses are booleans: it takes "on", and any
-    number but 0, for true. :func:`check_values` still sees it.
-    """
-    for cls in types:
-        hidden = {field.name: Any for field in fields(cls) if field.type in BOOLEAN}
-        cls.__annotations__.update(hidden)
 
 
 def too_large(value: Any, key: str = "") -> Iterator[str]:
@@ -35,9 +25,9 @@ def check_values(key: str, value: Any) -> None:
     """Raise ValueError, starting with the dotted key, for a value that no setting may have, or that
     a dataclass within ``value`` refuses: by the limits of a field, or its method ``validate``.
     """
-    types = {field.name: field.type for field in fields(value)} if is_dataclass(value) else {}
-    if types:
-        entries = [(name, getattr(value, name)) for name in types]
+    typed = is_dataclass(value)
+    if typed:
+        entries = [(field.name, getattr(value, field.name)) for field in fields(value)]
     elif isinstance(value, dict):
         entries = [*value.items()]
     elif isinstance(value, list):
@@ -47,13 +37,11 @@ def check_values(key: str, value: Any) -> None:
         return
     for name, entry in entries:
         below = f"{key}.{name}" if key else name
-        if types.get(name) in BOOLEAN:
-            check_boolean(below, entry, types[name])
-        elif isinstance(entry, dict | list) and not types:
+        if isinstance(entry, dict | list) and not typed:
             # OmegaConf lets these through as entries of typed lists and mappings
             raise ValueError(f"{below}: {shortened(str(entry))} is not a single value")
         check_values(below, entry)
-    if types:
+    if typed:
         check_part(key, value)
 
 
@@ -64,14 +52,6 @@ def check_part(key: str, part: Any) -> None:
             part.validate()
     except ValueError as error:
         raise ValueError(f"{key}.{error}") from None
-
-
-def check_boolean(key: str, value: Any, declared: Any) -> None:
-    if not isinstance(value, declared):
-        kind = type(value).__name__
-        raise ValueError(
-            f"{key}: Value '{shortened(str(value))}' of type '{kind}' is neither true nor false"
-        )
 
 
 def check_value(key: str, value: Any) -> None:

@@ -6,7 +6,6 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import get_type_hints
 
 import pytest
 import yaml
@@ -17,7 +16,6 @@ from ftmodel.model.config import ModelConfig
 from pipelines.compose import compose_config
 from pipelines.config import data, init_from, schema, suite
 from pipelines.config.load import parse
-from tests.support.mutants import rejects
 from tests.support.settings import refusal
 
 ROOT = Path(__file__).parents[2]
@@ -51,13 +49,6 @@ def test_settings_of_every_type_are_in_the_composed_params():
     }
     present = types_in(parse(compose_config(EVERYTHING), "conf"))
     assert present == types | {ModelConfig, LatentDesign}
-
-
-@rejects("(«Compute, →»InitFrom, ", "a boolean of one class converted by OmegaConf")
-def test_omegaconf_sees_no_boolean_that_it_would_convert():
-    """It takes "on", and any number but 0, for true."""
-    for cls in types_in(parse(compose_config(EVERYTHING), "conf")):
-        assert not {bool, bool | None} & {*get_type_hints(cls).values()}, cls
 
 
 def leaves(node, key=""):

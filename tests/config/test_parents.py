@@ -81,7 +81,6 @@ MISTAKES = [
     ([f"{CHILD}{{run: text_free_k1_2}}"], "init_from.run: its data are stdlib, not target"),
     ([f"{CHILD}{{latent_rms: 0.5}}"], "init_from.latent_rms: 0.5, but the run has no"),
     ([f"{CHILD}{{hf: x, copied_lr: -1}}"], "init_from.copied_lr: -1.0 must be at least 0"),
-    ([f"{CHILD}{{hf: x, copy_encoder: 1}}"], "init_from.copy_encoder: Value '1'"),
     ([f"{CHILD}{{hf: x}}", SEPARATE], "init_from.copy_encoder: true, but a separate encoder"),
     ([f"{CHILD}{{run: baseline}}", SEPARATE], "init_from.copy_encoder: true, but a separate enco"),
     ([f"{CHILD}{{hub: x}}"], "Key 'hub' not in 'InitFrom'"),

@@ -191,7 +191,6 @@ VALUES = {  # by what is said of them
     "does not divide n_heads 2": f"{ARCHITECTURE}.n_kv_heads=3",
     "does not divide models.": "compute.accumulate=3 compute.workers=3",
     "could not be converted": f"{RUN}.kappa_bits=high {RUN}.tokens=1e6",
-    "neither true nor false": "suite.run_code=1 suite.run_code=yes data.stdlib.deduplicate=0",
     "missing": f"{RUN}.tokens=??? {PART}.pattern=???",
     "not in": f"{RUN}.kapa_bits=1 {RUN}.latent.depth=2 data.target.sead=1 {PART}.subset=a",
     "less than one batch of 520": f"{RUN}.tokens=519",
@@ -262,7 +261,6 @@ MISTAKES = [
 ]  # fmt: skip
 
 
-@rejects("isinstance(value, «declared→int»", "a number for true")
 @rejects("«abs(value) > MAX_EXACT_INTEGER→False»", "integers without a bound")
 @rejects("«len(name) > MAX_NAME_CHARACTERS→False»:", "names as long as one likes")
 @rejects(
@@ -310,7 +308,7 @@ HINT = "missing; entries of data start from /source"
         ("suite=papper", "In 'config'", "Could not find 'suite/papper'"),
         ("data=null", "data", "null is not one of coin"),
         ("kappa", "", "kappa"),
-        ("suite.run_code=yes", "suite.run_code", "neither true nor false"),
+        ("suite.run_code=maybe", "suite.run_code", "is not a valid bool"),
         (f"{OPTIM}.lr={10**400}", f"{OPTIM}.lr", "too large for a number"),
         (f"{RUN}.kapa_bits=1", f"{RUN}.kapa_bits", "not in 'Run'"),
         (f"{RUN}.kappa_bits=high", f"{RUN}.kappa_bits", "could not be converted"),
