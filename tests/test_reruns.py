@@ -223,7 +223,7 @@ def test_comments_docstrings_and_what_is_shown_while_training_run_nothing_again(
 def test_what_a_stage_leaves_beside_its_outputs_runs_nothing_again():
     """It is in no remote: a clone has none of it."""
     left = [Path(name) for name in (
-        "data/tokens/target.lock", "data/tokens/stdlib.partial/part", "data/corpus/stdlib.done",
+        "data/tokens/target.lock", "data/tokens/stdlib.partial/part",
         "results/smoke/baseline/suite_samples.lock", "checkpoints/smoke/free_k1.lock",
     )]  # fmt: skip
     for path in left:

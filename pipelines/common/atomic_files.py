@@ -25,23 +25,21 @@ def check_writable(folder: Path) -> None:
 
 
 @contextmanager
-def alone(target: Path) -> Iterator[bool]:
-    """Let one process at a time write ``target``; yields whether it had to wait for another.
+def alone(target: Path) -> Iterator[None]:
+    """Let one process at a time write ``target``.
 
     When DVC is killed its stage lives on, and the next `dvc repro` starts a second process, which
-    waits here and must then check whether the work is done.
+    waits here.
     """
     target.parent.mkdir(parents=True, exist_ok=True)
     lock = FileLock(f"{target}.lock")
-    waited = False
     try:
         lock.acquire(timeout=0)
     except Timeout:
-        waited = True
         print(f"waiting for another process that is writing {target}", flush=True)
         lock.acquire()
     try:
-        yield waited
+        yield
     finally:
         lock.release()
 

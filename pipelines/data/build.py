@@ -178,7 +178,6 @@ def make_parts(name: str, data: TextData, work: Path, cores: int = 1) -> tuple[T
         for _, size in run_tasks(write, parts, cores):
             bar.update(size)
     check_mixture(key, data, tally)
-    (work / "done").write_text(version(data, sources), encoding="utf-8")
     return tally, folder
 
 
@@ -186,13 +185,9 @@ def make_text(
     name: str, data: TextData, target: Path, cores: int = 1, verify: Check = unchecked
 ) -> None:
     """Make a corpus in ``target``, the same for any number of ``cores``; raises UserError."""
-    unfinished, done = (target.with_name(target.name + end) for end in (".partial", ".done"))
-    with alone(target) as waited:
+    unfinished = target.with_name(f"{target.name}.partial")
+    with alone(target):
         try:
-            if waited and target.exists() and is_done(name, data, done):
-                verify()
-                print(f"{name}: the other process has made it")
-                return
             work = work_folder(name, data, unfinished)
             tally, folder = make_parts(name, data, work, cores)
         except OSError as error:
@@ -205,23 +200,11 @@ def make_text(
         verify()
         shutil.rmtree(target, ignore_errors=True)
         folder.rename(target)
-        (work / "done").replace(done)
         shutil.rmtree(work)
         if not any(unfinished.iterdir()):
             unfinished.rmdir()
     for line in tally.lines(data):
         print(f"{name} {line}")
-
-
-def version(data: TextData, sources: dict[str, Source]) -> str:
-    """What a corpus is made from: settings, code and text."""
-    return dumps([specification(data), {part: s.version for part, s in sources.items()}])
-
-
-def is_done(name: str, data: TextData, done: Path) -> bool:
-    """Whether the finished corpus is the one that would be made now."""
-    sources = open_sources(f"data.{name}", data)
-    return done.exists() and done.read_text(encoding="utf-8") == version(data, sources)
 
 
 @DATASET

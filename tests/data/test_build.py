@@ -7,7 +7,7 @@ import subprocess
 import sys
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from hashlib import sha256
 from itertools import chain, repeat
 from math import log
@@ -167,10 +167,6 @@ def mixed_sources(folder):
 
 def contents(folder):
     return {path.name: path.read_bytes() for path in folder.iterdir()}
-
-
-def mtimes(folder):
-    return {path.name: path.stat().st_mtime_ns for path in folder.iterdir()}
 
 
 def noting(function, calls):
@@ -436,27 +432,6 @@ def test_a_part_that_runs_out_is_told(tmp_path, capsys):
     make_text("x", text_data(a, b, weights=[1.0, 3.0], max_bytes=800), tmp_path / "x")
     make_text("x", text_data(a), tmp_path / "x")
     assert "ran out" not in capsys.readouterr().out
-
-
-@pytest.mark.parametrize("same", [True, False])
-def test_a_stage_that_waited_for_another_finds_the_work_done(tmp_path, monkeypatch, capsys, same):
-    """The one that DVC left behind when it was killed; it may have made something else."""
-    folder, target = write_lines(tmp_path / "in", map(str, range(50))), tmp_path / "x"
-    make_text("x", text_data(folder), target)
-    written = mtimes(target)
-    if not same:
-        write_lines(folder, map(str, range(60)))
-    monkeypatch.setattr(stage, "alone", lambda path: nullcontext(path == target))
-    make_text("x", text_data(folder), target)
-    assert ("the other process has made it" in capsys.readouterr().out) == same
-    assert (mtimes(target) == written) == same
-    if same:
-        make_text("x", text_data(folder, seed=1), target)
-        assert mtimes(target) != written
-        written = mtimes(target)
-    monkeypatch.undo()
-    make_text("x", text_data(folder, seed=1), target)  # asked for again, with nobody to wait for
-    assert mtimes(target) != written
 
 
 def test_one_process_at_a_time_makes_a_corpus(tmp_path, monkeypatch):
