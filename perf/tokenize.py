@@ -33,10 +33,7 @@ def measure(turns: int, quick: bool) -> list[Figure]:
     with tempfile.TemporaryDirectory(dir=".") as scratch:
         folder = Path(scratch)
         corpus.PART_BYTES = part
-        writer = corpus.PartWriter(folder, "train")
-        for file in files:
-            writer.add(file.name, file.read_bytes())
-        writer.close()
+        corpus.write_parts(folder, "train", ((file.name, file.read_bytes()) for file in files))
         parts = corpus.parts(folder, "train")
         path = folder / "tokenizer.json"
         train_bpe(training_sample(parts), vocabulary, EOT).tokenizer.save(str(path))

@@ -5,8 +5,9 @@
 Columns: id (string: where the document comes from) and text (binary).
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -22,6 +23,7 @@ GROUP_BYTES = 4 << 20  # of text, at which a row group ends: what a reader holds
 SCHEMA = pa.schema([("id", pa.string()), ("text", pa.binary())])
 
 Document = tuple[str, bytes]
+T = TypeVar("T")
 
 
 def parts(folder: Path, split: str) -> list[Path]:
@@ -77,39 +79,34 @@ def write_part(path: Path, content: list[Document]) -> None:
         write_statistics=False,
         write_page_checksum=True,
     ) as writer:
-        for group in row_groups(content):
+        for group in batches(content, GROUP_BYTES, text_bytes):
             columns = zip(*group, strict=True)
             arrays = [pa.array(c, f.type) for c, f in zip(columns, SCHEMA, strict=True)]
             writer.write_batch(pa.record_batch(arrays, schema=SCHEMA))
     write_file(path, buffer.getvalue())
 
 
-def row_groups(content: list[Document]) -> Iterator[list[Document]]:
-    start = size = 0
-    for end, (_, text) in enumerate(content, 1):
-        size += len(text)
-        if size >= GROUP_BYTES or end == len(content):
-            yield content[start:end]
-            start, size = end, 0
+def write_parts(folder: Path, split: str, content: Iterable[Document]) -> int:
+    """Write a split's documents part by part, of which one is in memory; returns their number."""
+    count = 0
+    for number, part in enumerate(batches(content, PART_BYTES, text_bytes)):
+        write_part(part_path(folder, split, number), part)
+        count += len(part)
+    return count
 
 
-class PartWriter:
-    """Writes a split's documents part by part; holds those of the part that is not full yet."""
+def text_bytes(document: Document) -> int:
+    return len(document[1])
 
-    def __init__(self, folder: Path, split: str) -> None:
-        self.folder, self.split = folder, split
-        self.number = 0  # index of the open part
-        self.open: list[Document] = []
-        self.size = 0  # bytes of text in it
 
-    def add(self, identity: str, text: bytes) -> None:
-        self.open.append((identity, text))
-        self.size += len(text)
-        if self.size >= PART_BYTES:
-            self.close()
-
-    def close(self) -> None:
-        """Write what is left as the last part."""
-        if self.open:
-            write_part(part_path(self.folder, self.split, self.number), self.open)
-            self.number, self.open, self.size = self.number + 1, [], 0
+def batches(items: Iterable[T], limit: int, size: Callable[[T], int]) -> Iterator[list[T]]:
+    """Items in order, in lists that end where the sum of their sizes reaches ``limit``."""
+    batch, total = list[T](), 0
+    for item in items:
+        batch.append(item)
+        total += size(item)
+        if total >= limit:
+            yield batch
+            batch, total = [], 0
+    if batch:
+        yield batch

@@ -24,7 +24,7 @@ import pyarrow as pa
 import torch
 
 from ftmodel.synthetic.registry import PROCESSES
-from pipelines.artifacts.corpus import PartWriter
+from pipelines.artifacts.corpus import write_parts
 from pipelines.artifacts.paths import corpus_folder
 from pipelines.cluster.workers import run_tasks
 from pipelines.common import errors
@@ -80,10 +80,8 @@ def process_texts(data: ProcessData) -> dict[str, Iterator[str]]:
 def make_process(name: str, data: ProcessData, target: Path, verify: Check = unchecked) -> None:
     with replace_folder(target) as folder:
         for split, texts in process_texts(data).items():
-            writer = PartWriter(folder, split)
-            for count, text in enumerate(texts, 1):
-                writer.add(str(count - 1), text.encode())
-            writer.close()
+            documents = ((str(number), text.encode()) for number, text in enumerate(texts))
+            count = write_parts(folder, split, documents)
             print(f"{name} {split}: {count:,} sequences")
         verify()
 

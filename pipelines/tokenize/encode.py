@@ -57,20 +57,13 @@ def text_chunks(
                     raise UserError(f"{part}: the tokens of document {name!r} are not its bytes")
         return chunk, starts, size
 
-    batch: list[tuple[str, bytes, bool]] = []
-    waiting = 0
-    for name, text in documents:
-        if tokens.cannot_spell(text):
-            continue
-        first = True
-        for piece in pieces(text) if text else [b""]:
-            batch.append((name, piece, first))
-            first, waiting = False, waiting + len(piece)
-            if waiting >= ENCODED_BYTES:
-                yield encode(batch)
-                batch, waiting = [], 0
-    if batch:
-        yield encode(batch)
+    spelled = (document for document in documents if not tokens.cannot_spell(document[1]))
+    every = (
+        (name, piece, number == 0)
+        for name, text in spelled
+        for number, piece in enumerate(pieces(text) if text else [b""])
+    )
+    yield from map(encode, corpus.batches(every, ENCODED_BYTES, lambda each: len(each[1])))
 
 
 def row_chunks(
@@ -88,14 +81,7 @@ def row_chunks(
         ids = np.array([encoding.ids for encoding in encoded], np.uint32)
         return ids.reshape(-1), len(batch), sum(len(text) for _, text in batch)
 
-    batch: list[tuple[str, bytes]] = []
-    for document in documents:
-        batch.append(document)
-        if len(batch) * row >= ENCODED_BYTES // 4:
-            yield encode(batch)
-            batch = []
-    if batch:
-        yield encode(batch)
+    yield from map(encode, corpus.batches(documents, ENCODED_BYTES // 4, lambda _: row))
 
 
 def tokenize_part(task: Task) -> Header:

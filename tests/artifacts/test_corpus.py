@@ -6,15 +6,12 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from pipelines.artifacts import corpus
-from pipelines.artifacts.corpus import PartWriter, documents, parts
+from pipelines.artifacts.corpus import documents, parts, write_parts
 from pipelines.common.errors import UserError
 
 
 def write(folder, content):
-    writer = PartWriter(folder, "train")
-    for identity, text in content:
-        writer.add(identity, text)
-    writer.close()
+    assert write_parts(folder, "train", content) == len(content)
     return folder
 
 
