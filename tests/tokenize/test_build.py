@@ -1,9 +1,7 @@
 """Stage tokenize: exact, the same on any number of cores, and no finished file made twice."""
 
 import json
-import os
 import random
-import shutil
 import signal
 import subprocess
 import sys
@@ -374,42 +372,3 @@ def test_when_a_part_fails_those_under_way_are_finished(tmp_path, tasks):
     with pytest.raises(UserError, match="nowhere"):
         list(tokenize_parts(tasks, 2))
     assert TokenFile(tasks[0].target).header.text_bytes == 21 * 100_000
-
-
-IMPORTS_NOTED = """
-import os, sys
-
-def note(event, arguments):
-    if event == "import" and arguments[0] in ("torch", "omegaconf", "pipelines.tokenize.encode"):
-        with open(os.environ["IMPORTS"], "a") as file:
-            print(os.getpid(), arguments[0], file=file)
-
-sys.addaudithook(note)
-"""
-
-
-def test_workers_import_no_torch_and_say_nothing_on_the_side(tokenized, tmp_path):
-    """Nor the main module, which imports it: each worker would take seconds to start, and Python
-    warns where workers import what is the main module too. Of more parts than are tokenized without
-    workers.
-    """
-    process = PROCESSES["target"]
-    text = process.separator.join(process.symbols[0] for _ in range(process.row)).encode()
-    write_corpus(tmp_path / "data/corpus/target", train=[[text]] * 3, validation=[[text]])
-    shutil.copy(tokenized.folder / "params.yaml", tmp_path)
-    (tmp_path / "sitecustomize.py").write_text(IMPORTS_NOTED)
-    path = os.pathsep.join((str(tmp_path), tokenized.environment["PYTHONPATH"]))
-    done = subprocess.run(
-        [sys.executable, "-m", "pipelines.tokenize", "target"],
-        cwd=tmp_path,
-        env=tokenized.environment | {"PYTHONPATH": path, "IMPORTS": str(tmp_path / "imports")},
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0 and "Warning" not in done.stderr, done.stderr
-    assert Shards(tmp_path / "data/tokens/target").metadata.splits["train"].documents == 3
-    imported = {}
-    for line in (tmp_path / "imports").read_text().splitlines():
-        imported.setdefault(line.split()[1], set()).add(line.split()[0])
-    assert len(imported["torch"]) == len(imported["omegaconf"]) == 1
-    assert imported["torch"] == imported["omegaconf"] < imported["pipelines.tokenize.encode"]
