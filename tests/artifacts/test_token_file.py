@@ -4,7 +4,6 @@ import os
 
 import numpy as np
 import pytest
-from hypothesis import given, settings, strategies as st
 from safetensors.numpy import load_file
 
 from pipelines.artifacts.tokens import token_file
@@ -46,19 +45,6 @@ def test_ids_and_counts_come_back(tmp_path, small_blocks, tokens, dtype):
     assert file.header.source == "of these data"
     assert len(file.checksums) == -(-tokens // 16)
     assert load_file(path)["ids"].tolist() == IDS[:tokens].tolist(), "for other programs"
-
-
-@given(steps=st.lists(st.integers(0, 40), min_size=1))
-@settings(max_examples=30)
-def test_a_file_does_not_depend_on_how_it_was_chunked(tmp_path_factory, steps):
-    folder = tmp_path_factory.getbasetemp()
-    ids = np.arange(sum(steps), dtype=np.uint32)
-    cuts = np.cumsum(steps)[:-1]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(token_file, "BLOCK_TOKENS", 16)
-        write_tokens(folder / "one", [(ids, 0, 0)], "uint16")
-        write_tokens(folder / "many", [(part, 0, 0) for part in np.split(ids, cuts)], "uint16")
-    assert (folder / "one").read_bytes() == (folder / "many").read_bytes()
 
 
 @rejects("or check != «str(crc32(header.encode()))→check»:", "damage of a header that nobody sees")
@@ -116,16 +102,6 @@ def test_damage_is_told_apart(tmp_path, damage, words):
     with pytest.raises(UserError, match=words) as caught:
         TokenFile(path).read()
     assert str(caught.value).endswith("`dvc repro -f -s tokenize@x` makes it again")
-
-
-def test_a_file_that_fails_half_way_leaves_nothing(tmp_path):
-    def chunks():
-        yield IDS, 1, 1
-        raise OSError(28, "No space left on device")
-
-    with pytest.raises(OSError, match="No space left"):
-        write_tokens(tmp_path / "a.tokens", chunks(), "uint16")
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_file_is_on_the_disk_before_it_has_its_name(tmp_path, monkeypatch):
