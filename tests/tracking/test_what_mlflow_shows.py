@@ -78,7 +78,10 @@ def test_what_makes_no_chart_is_in_tags_and_parameters(run):
     parts[f"eval.at_{BUDGET}"] = written["budgets"][0]
     assert {key: json.loads(tags.get(key, "null")) for key in parts} == parts
     assert json.loads(tags["suite.words_se"]) == {str(BUDGET): 0.1, str(TOKENS): 0.1}
-    assert run.data.params["trained_tokens"] == str(TOKENS)
+    wanted = {"kappa_bits": "0.125", "tokens": str(TOKENS), "seed": "0"}
+    assert (wanted | {"trained_tokens": str(TOKENS)}).items() <= run.data.params.items()
+    named = {"git_revision", "device", "data_hash", "config_hash", "optim.lr"}
+    assert named <= run.data.params.keys()
     assert int(run.data.params["parameters"]) > 1000
 
 

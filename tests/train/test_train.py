@@ -179,21 +179,6 @@ def test_a_collapsed_latent_is_told_while_it_can_be_stopped_and_tagged(
     assert tracked_runs()[1][0].data.tags["collapsed"] == "yes"
 
 
-def test_mlflow_knows_what_decides_a_run_and_every_row_by_step_and_tokens(trained, monkeypatch):
-    monkeypatch.chdir(trained.folder)
-    client, (run,) = tracked_runs()
-    wanted = {"kappa_bits": "0.125", "tokens": "10400", "seed": "0"}
-    assert wanted.items() <= run.data.params.items()
-    named = {"git_revision", "device", "data_hash", "config_hash", "optim.lr"}
-    assert named <= run.data.params.keys()
-    for metric in ("ce_nats", "kl_bits", "hinge_nats", "learning_rate"):
-        by_step = client.get_metric_history(run.info.run_id, f"curve/{metric}")
-        by_tokens = client.get_metric_history(run.info.run_id, f"curve_by_tokens/{metric}")
-        assert [p.step for p in by_step] == [int(r["step"]) for r in trained.rows]
-        assert [p.step for p in by_tokens] == [int(r["step"]) * 520 for r in trained.rows]
-        assert [p.value for p in by_step] == [float(r[metric]) for r in trained.rows]
-
-
 def test_a_checkpoint_loads_as_the_trained_model_beside_its_configuration(trained):
     path = trained.folder / checkpoint_path("smoke", RUN)
     model, _ = load_model(path)
