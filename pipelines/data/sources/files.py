@@ -4,17 +4,15 @@ import io
 import json
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import pyarrow as pa
 
 from pipelines.artifacts.corpus import Document
-from pipelines.common import file_listing as listing
 from pipelines.common.distributions import PinnedFiles
 from pipelines.common.errors import UserError
-from pipelines.common.file_listing import FileEntry, Fingerprint, Folder, Listed, words_of
+from pipelines.common.file_listing import FileEntry, Fingerprint, Folder, Listed, readable, words_of
 from pipelines.config.data import Distributions, Files
 from pipelines.data.sources import base, parquet
 from pipelines.data.sources.base import Source, text_of
@@ -22,20 +20,6 @@ from pipelines.data.sources.base import Source, text_of
 SUFFIXES = {".jsonl": "jsonl", ".ndjson": "jsonl", ".parquet": "parquet"}  # others are plain text
 GROUP_BYTES = 64 << 20  # of files that one worker reads, at most, or a single file
 COMPRESSIONS = {".gz": "gzip", ".zst": "zstd"}
-
-
-@contextmanager
-def readable(path: Path) -> Iterator[None]:
-    with listing.readable(path, pa.ArrowException):
-        try:
-            yield
-        except OSError as error:
-            if "too much memory" in str(error):  # Arrow's limit is zstd's default
-                raise OSError(
-                    "made by zstd --long, with a window of more than 128 MiB: "
-                    f"`zstd -d --long=31 {path.name}` unpacks it"
-                ) from None
-            raise
 
 
 class FileSource(Source):
@@ -101,7 +85,7 @@ class FileSource(Source):
         """
         path, kind = entry.path, self.kind(entry.path)
         compressed = suffix(path) in COMPRESSIONS
-        with readable(path):
+        with readable(path, pa.ArrowException):
             if kind == "parquet":
                 if compressed:
                     raise OSError("Parquet is compressed inside; unpack it")
