@@ -14,7 +14,6 @@ from typing import Any, TypedDict
 from pipelines.artifacts.paths import BENCHMARKS
 from pipelines.common.atomic_files import alone, write_file
 from pipelines.common.file_listing import BUILDERS, words_of
-from pipelines.common.hub import NoCommit, dataset_commit
 
 FOLDER = BENCHMARKS
 FETCHED = FOLDER / "fetched.json"  # what pipelines.fetch has brought, by task
@@ -111,6 +110,7 @@ def current_commit(dataset: str, revision: str | None) -> str:
     where the library itself tries each dataset for half a minute.
     """
     from datasets.config import HF_HUB_OFFLINE  # HF_DATASETS_OFFLINE is one, too
+    from huggingface_hub import HfApi
     from huggingface_hub.errors import HfHubHTTPError
 
     if HF_HUB_OFFLINE:
@@ -118,8 +118,8 @@ def current_commit(dataset: str, revision: str | None) -> str:
     if NO_HUB:
         raise NotHere(NO_HUB[0])
     try:
-        return dataset_commit(dataset, revision, timeout=WAIT)
-    except (HfHubHTTPError, NoCommit) as error:  # the hub says no to this one
+        return str(HfApi().dataset_info(dataset, revision=revision, timeout=WAIT).sha)
+    except HfHubHTTPError as error:  # the hub says no to this one
         raise NotHere(f"{dataset}: {words_of(error)}") from error
     except Exception as error:  # no connection, no such host, no answer
         NO_HUB.append(f"no hub in reach: {words_of(error)}")

@@ -9,7 +9,6 @@ from typing import Any
 from pipelines.artifacts.corpus import Document
 from pipelines.common.errors import UserError
 from pipelines.common.file_listing import BUILDERS, Fingerprint, local_files, words_of
-from pipelines.common.hub import dataset_commit
 from pipelines.config.data import Hub
 from pipelines.data.sources import base
 from pipelines.data.sources.base import Source, text_of
@@ -21,6 +20,7 @@ class HubSource(Source):
         self.key, self.part, self.row = key, part, 0
         with self.errors_named("cannot be loaded"):
             from datasets import load_dataset  # takes a second to import
+            from huggingface_hub import HfApi
 
             revision = part.revision
             if (local := local_files(part.dataset, part.data_files)) is not None:
@@ -29,7 +29,7 @@ class HubSource(Source):
                 self.version = None
                 print(f"{key}.data_files: a change before a stopped stage continues is not noticed")
             else:
-                self.version = revision = dataset_commit(part.dataset, part.revision)
+                self.version = revision = HfApi().dataset_info(part.dataset, revision=revision).sha
             self.dataset = load_dataset(
                 part.dataset,
                 part.subset,
