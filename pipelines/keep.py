@@ -1,14 +1,13 @@
 """Keep results for git, or register the best arm.
 
     python -m pipelines.keep docs/figure4     Figure 4 of a finished report, for git
-    python -m pipelines.keep docs/designs --section designs     sections of a finished report
+    python -m pipelines.keep docs/designs --section designs     other sections of it
     python -m pipelines.keep --register       the best arm, in MLflow's model registry
 
-The first two read params.yaml, results/<experiment>/ and report/<experiment>/. They write pictures
-into the folder (for Figure 4 also the plots of z and figure4.csv) and a README.md. The README says
-what the pictures show and which command, commit, device and time made them. For sections it also
-gives the question and the expectations. The report itself, a page with all pictures in it, is too
-large for git.
+The first two read params.yaml, results/<experiment>/ and report/<experiment>/. They write the
+sections' pictures into the folder, and a README.md with the question, the expectations, the
+sections, and which command, commit, device and time made them. The report itself, a page with all
+pictures in it, is too large for git.
 """
 
 import re
@@ -40,17 +39,12 @@ from pipelines.config.load import PARAMS, load_experiment
 from pipelines.config.schema import Experiment
 from pipelines.tracking.registry import register_model
 
-FILES = ("figure4.csv", "figures/figure4.png")  # of a report, and plots of z
-FIGURE_4 = """\
-![Generated sequences, fresh z in blue and pinned z in green, beside the paper's](figure4.png)
-
-[The numbers, a row per run](figure4.csv)"""
 # of report.md: its title, the name behind it in a comment, and what follows until the next
 SECTION = r"^## ([^\n]+)\n<!-- (\w+) -->\n(.*?)(?=^## [^\n]+\n<!-- |\Z)"
 STATED = r"<!-- stated -->\n+(.*?\n)\n*<!-- /stated -->"  # its question and expectations
 UNKNOWN = "not recorded"
 README = """\
-# {title}, experiment `{name}`
+# Part of the report, experiment `{name}`
 
 {content}
 
@@ -124,21 +118,6 @@ def hours(seconds: float) -> str:
     return f"{minutes // 60}:{minutes % 60:02d}:{rest:02d}"
 
 
-def figure_4(report: Path) -> tuple[str, list[Path]]:
-    """What README.md says of Figure 4, and the files that are kept; raises UserError if one is
-    missing.
-    """
-    files = [report / name for name in FILES]
-    for path in files:
-        if not path.exists():
-            raise UserError(
-                f"{path} is missing: `dvc repro report` makes it for runs on the target task"
-            )
-    drawn = sorted(report.glob("figures/latent_*.png"))
-    links = (f" · [what z says about the target]({path.name})" for path in drawn)
-    return FIGURE_4 + "".join(links), files + drawn
-
-
 def report_sections(report: Path, names: Sequence[str]) -> tuple[str, list[Path]]:
     """The statement and these sections of report.md, and their pictures; raises UserError."""
     try:
@@ -159,9 +138,7 @@ def report_sections(report: Path, names: Sequence[str]) -> tuple[str, list[Path]
     return chosen.replace("](figures/", "]("), pictures
 
 
-def readme(
-    experiment: Experiment, runs: list[RunResults], title: str, content: str, folder: str
-) -> str:
+def readme(experiment: Experiment, runs: list[RunResults], content: str, folder: str) -> str:
     seconds = [training_seconds(run.curve) for run in runs]
     rows = [
         f"| {run.name} | {run.run.seed} | {run.run.tokens:,} | {hours(took)} |"
@@ -169,7 +146,6 @@ def readme(
     ]
     return README.format(
         name=experiment.name,
-        title=title,
         content=content,
         command=command(experiment.name),
         folder=folder,
@@ -209,12 +185,13 @@ def register_best(experiment: Experiment) -> None:
 @click.option(
     "--section",
     multiple=True,
+    default=("figure4",),
     metavar="NAME",
-    help="A section of the report instead of Figure 4; may be repeated.",
+    help="A section of the report; may be repeated. Default: Figure 4.",
 )
-def main(folder: str | None = None, register: bool = False, section: Sequence[str] = ()) -> None:
-    if section and not folder:
-        raise UserError("--section: name a folder to keep it in")
+def main(
+    folder: str | None = None, register: bool = False, section: Sequence[str] = ("figure4",)
+) -> None:
     if register:
         register_best(load_experiment())
     if folder:
@@ -226,12 +203,11 @@ def main(folder: str | None = None, register: bool = False, section: Sequence[st
 def keep_report(target: Path, names: Sequence[str]) -> None:
     experiment = load_experiment()
     report = report_folder(experiment.name)
-    content, files = report_sections(report, names) if names else figure_4(report)
+    content, files = report_sections(report, names)
     content = content.replace("](../../docs/", f"]({relpath('docs', target)}/")
     runs = read_runs(experiment)
-    title = "Part of the report" if names else "Figure 4"
     arguments = " ".join((str(target), *(f"--section {name}" for name in names)))
-    text = readme(experiment, runs, title, content, arguments)
+    text = readme(experiment, runs, content, arguments)
     target.mkdir(parents=True, exist_ok=True)
     for path in files:
         shutil.copyfile(path, target / path.name)
