@@ -168,7 +168,8 @@ def read_own(path: Path, manifest: Manifest, otherwise: str) -> dict[str, Any] |
     try:
         content, theirs = read_checkpoint(path, mmap=True)
     except UserError as error:
-        damaged = unused(path.with_suffix(".unreadable"))
+        damaged = path.with_suffix(".unreadable")
+        remove(damaged)  # an earlier one
         path.rename(damaged)
         print(f"{error}; put aside as {damaged.name}, {otherwise}", flush=True)
         return None
@@ -176,12 +177,3 @@ def read_own(path: Path, manifest: Manifest, otherwise: str) -> dict[str, Any] |
         return None
     manifest.tracking_key = theirs.tracking_key or manifest.tracking_key
     return content
-
-
-def unused(path: Path) -> Path:
-    """``path``, or if something is there the first of path-2, path-3, … where nothing is."""
-    candidate, n = path, 1
-    while candidate.exists():
-        n += 1
-        candidate = path.with_name(f"{path.name}-{n}")
-    return candidate
