@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.support.gguf_files import AWKWARD, CONTEXT, PRE_TOKENIZERS, SHAPES, export, ours
+from tests.support.gguf_files import AWKWARD, CONTEXT, PRE_TOKENIZERS, SHAPES, export
+from tests.support.tokenizers import encode
 
 SCRIPT = Path(__file__).parents[1] / "support/llama_cpp.mjs"
 CLEANED = ("llama-bpe", "dbrx")  # by these names llama.cpp takes spaces out of what it decodes
@@ -51,7 +52,8 @@ def greedy(model, prompt, count):
 def test_llama_cpp_goes_on_as_we_do(make_model, tmp_path, in_llama_cpp, changes):
     path = tmp_path / "model.gguf"
     model, tokens = export(make_model, path, **changes)
-    prompts = [[tokens.end_of_text, *ours(tokens, text)] for text in ("a", "def f(x", "日本語 9")]
+    texts = (b"a", b"def f(x", "日本語 9".encode())
+    prompts = [[tokens.end_of_text, *encode(tokens, text)] for text in texts]
     found = in_llama_cpp(path, prompts=prompts, count=24)
     assert found["continued"] == [greedy(model, prompt, 24) for prompt in prompts]
     assert found["begin"] == tokens.end_of_text and found["prepends"]
@@ -65,6 +67,6 @@ def test_the_tokenizer_of_llama_cpp_is_ours(make_model, tmp_path, in_llama_cpp, 
     texts = [*AWKWARD, "a  lost b"]
     found = in_llama_cpp(path, texts=texts)
     for text, ids, decoded in zip(texts, found["texts"], found["decoded"], strict=True):
-        assert ids == ours(tokens, text), text
+        assert ids == encode(tokens, text.encode()), text
         if PRE_TOKENIZERS[style] not in CLEANED:
             assert decoded == text

@@ -19,15 +19,12 @@ from tests.support.gguf_files import (
     MANIFEST,
     PRE_TOKENIZERS,
     SHAPES,
-    exact,
     export,
-    ours,
     shards_of,
-    split,
     tokenizer_of,
 )
 from tests.support.mutants import rejects
-from tests.support.tokenizers import END, STYLES, trained
+from tests.support.tokenizers import END, STYLES, encode, exact, split_and_bytes, trained
 
 
 @rejects("«, pairs=True→»", "a GGUF with Hugging Face's order of channels")
@@ -70,7 +67,7 @@ def test_the_tokenizer_of_transformers_is_ours(make_model, tmp_path, style):
     )
     for text in AWKWARD:
         ids = theirs(text).input_ids
-        assert ids == [tokens.end_of_text, *ours(tokens, text)], text
+        assert ids == [tokens.end_of_text, *encode(tokens, text.encode())], text
         assert "größer" in text or theirs.decode(ids[1:]) == text
     assert theirs.bos_token == theirs.eos_token == END
 
@@ -158,8 +155,8 @@ def test_a_tokenizer_that_llama_cpp_does_not_have_is_refused():
             exact(trained(pre.Sequence([pre.Punctuation(), BYTES]))),
             r"^llama.cpp has no name for .*Punctuation.* and then 's\|.*ignore_merges False$",
         ),
-        (exact(trained(split(behavior="contiguous"))), "no name for .*Contiguous"),
-        (exact(trained(split(invert=True))), "no name for .*invert"),
+        (exact(trained(split_and_bytes(behavior="contiguous"))), "no name for .*Contiguous"),
+        (exact(trained(split_and_bytes(invert=True))), "no name for .*invert"),
         (exact(trained(uncut)), "not at all, ignore_merges False"),
         (exact(trained(BYTES, ignore_merges=True)), "ignore_merges True$"),
         (train_bpe([b"a"], 257, END), r"^its tokenizer has no merges, which"),

@@ -2,18 +2,16 @@
 for, and texts that are awkward to cut.
 """
 
-import json
 import random
 from functools import cache
 from types import SimpleNamespace
 
-from tokenizers import Regex, Tokenizer, models, pre_tokenizers as pre, trainers
+from tokenizers import Tokenizer, models, pre_tokenizers as pre, trainers
 
 from ftmodel.conversion.llama import llama_config
 from pipelines.artifacts.checkpoint import Manifest
 from pipelines.export import llama_cpp
-from pipelines.tokenize.vocabulary import byte_exact
-from tests.support.tokenizers import END, LLAMA_3, TEXT, byte_tokenizer
+from tests.support.tokenizers import END, LLAMA_3, TEXT, byte_tokenizer, exact, split_and_bytes
 
 CONTEXT = 48
 SHAPES = [
@@ -57,22 +55,13 @@ PRE_TOKENIZERS = {
 }
 
 
-def split(pattern=LLAMA_3, behavior="isolated", invert=False):
-    cut = pre.Split(Regex(pattern), behavior, invert)
-    return pre.Sequence([cut, pre.ByteLevel(add_prefix_space=False, use_regex=False)])
-
-
 CUTS = {
     "gpt_2": BYTES,
     "smollm_2": pre.Sequence([pre.Digits(individual_digits=True), BYTES]),
-    "qwen_2": split(LLAMA_3.replace("{1,3}", "")),
-    "llama_3": split(),
-    "llama_3_by_merges": split(),
+    "qwen_2": split_and_bytes(pattern=LLAMA_3.replace("{1,3}", "")),
+    "llama_3": split_and_bytes(),
+    "llama_3_by_merges": split_and_bytes(),
 }
-
-
-def exact(tokenizer):
-    return byte_exact(json.loads(tokenizer.to_str()), END)
 
 
 @cache
@@ -90,11 +79,6 @@ def tokenizer_of(style):
     tokenizer.add_special_tokens([END, "<|im_start|>"])
     tokenizer.add_tokens(["<tool>", "größer", "  lost"])
     return exact(tokenizer)
-
-
-def ours(tokens, text):
-    (ids,) = tokens.encode_batch([text.encode()])
-    return ids
 
 
 def shards_of(tokens):

@@ -52,13 +52,9 @@ def gpt_2():
     return tokenizer
 
 
-def split_and_bytes(behavior="isolated"):
-    return pre.Sequence(
-        [
-            pre.Split(Regex(LLAMA_3), behavior),
-            pre.ByteLevel(add_prefix_space=False, use_regex=False),
-        ]
-    )
+def split_and_bytes(behavior="isolated", pattern=LLAMA_3, invert=False):
+    cut = pre.Split(Regex(pattern), behavior, invert)
+    return pre.Sequence([cut, pre.ByteLevel(add_prefix_space=False, use_regex=False)])
 
 
 def llama_3():
@@ -97,11 +93,15 @@ def llama_2():
 STYLES = {"gpt_2": gpt_2, "llama_3": llama_3, "qwen_2": qwen_2, "llama_2": llama_2}
 
 
+def exact(tokenizer) -> ByteTokenizer:
+    return byte_exact(json.loads(tokenizer.to_str()), END)
+
+
 @cache
 def byte_tokenizer(style) -> ByteTokenizer:
     if style == "trained":
         return train_bpe(TEXT, 300, END)
-    return byte_exact(json.loads(STYLES[style]().to_str()), END)
+    return exact(STYLES[style]())
 
 
 def encode(tokens: ByteTokenizer, text: bytes) -> list[int]:
