@@ -347,13 +347,6 @@ def twelve(**fields):
 
 
 DOCUMENTS = {  # name → dataset, configuration; fields; prompt, its end; continuations; right
-    "piqa": (
-        ("baber/piqa", None),
-        dict(goal="open a jar", sol1="turn the lid", sol2="hit it hard", label=0),
-        "Question: open a jar\nAnswer:",
-        [" turn the lid", " hit it hard"],
-        0,
-    ),
     "csqa": (
         ("tau/commonsense_qa", None),
         dict(
