@@ -128,7 +128,7 @@ def score(
         settings = replace(settings, particles=calibration.particles, proposal=calibration.proposal)
     with Bar(total, desc="bounds", unit=" tokens", unit_scale=True, leave=False) as progress:
         for batch in packed(held_out(shards, context, settings.tokens), context, rows):
-            part = bounds_of(model, batch, settings, device, merge=calibration is not None)
+            part = bounds_of(model, batch, settings, device, stratify=calibration is not None)
             ids = [torch.from_numpy(chunk.tokens) for chunk in batch.chunks]
             if process:
                 part["exact"] = -process.log_probability(torch.stack(ids))
@@ -156,10 +156,10 @@ def bounds_of(
     batch: Batch,
     settings: EvaluationConfig,
     device: torch.device,
-    merge: bool,
+    stratify: bool,
 ) -> dict[str, Tensor]:
-    """Sums over each of n chunks of a batch, (n, …), under the names of DocumentScores; whether
-    filters are merged, as under a calibration.
+    """Sums over each of n chunks of a batch, (n, …), under the names of DocumentScores. With
+    ``stratify``, as under a calibration, particles draw z together, and filters are merged.
     """
     inputs, targets, ids = (t.to(device) for t in (batch.inputs, batch.targets, batch.segment_ids))
     tokens = torch.tensor([len(chunk) for chunk in batch.chunks])
@@ -168,9 +168,9 @@ def bounds_of(
     if enumerable(model.config):  # twice the NLL itself
         filters = enumerated_nll(model, inputs, targets, ids).cpu().expand(2, -1)
     else:
-        common = settings.filters, Purpose.FILTER, device, merge
+        common = settings.filters, Purpose.FILTER, device, stratify
         filters = filter_estimates(model, batch.chunks, settings, *common)
-    filtering, variance = merged(filters) if merge else filters.mean(0), filters.var(0)
+    filtering, variance = merged(filters) if stratify else filters.mean(0), filters.var(0)
     if model.latent is None:
         return {"tokens": tokens, "filtering": filtering, "filtering_variance": variance}
     draw = noise_of(batch, model.config.latent_bits, settings.seed, Purpose.BOUNDS, device)

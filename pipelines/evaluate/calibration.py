@@ -80,16 +80,16 @@ def filter_estimates(
     filters: int,
     purpose: Purpose,
     device: torch.device,
-    calibrated: bool = True,
+    stratify: bool = True,
 ) -> Tensor:
-    """−log p̂ of independent filters, nats (filters, chunks). If their particles are not
-    ``calibrated``, all of a batch run at once, and draw their z each by itself.
+    """−log p̂ of independent filters, nats (filters, chunks). Without ``stratify``, their particles
+    draw their z each by itself, and all of a batch run at once.
     """
     particles, config, parts = settings.particles, model.config, []
     context, alone = config.context, config.random_prefix > 0
     assert isinstance(particles, int), "particles are picked before the filter runs"
     rows = rows_of_batch(settings, context)
-    if not calibrated:
+    if not stratify:
         rows = max(1, settings.batch_tokens // context)
     for batch in packed(chunks, context, rows, alone):
         draw = noise_of(batch, config.noise_width, settings.seed, purpose, device)
@@ -97,6 +97,6 @@ def filter_estimates(
             t.to(device) for t in (batch.inputs, batch.targets, batch.segment_ids)
         )
         common = model, inputs, targets, particles, draw, ids, settings.resample_below
-        nll = [nll_bound(*common, settings.proposal, calibrated) for _ in range(filters)]
+        nll = [nll_bound(*common, settings.proposal, stratify) for _ in range(filters)]
         parts.append(torch.stack(nll).cpu())
     return torch.cat(parts, dim=1)

@@ -94,7 +94,7 @@ def test_what_a_calibration_runs(shards, model, monkeypatch):
         assert found.proposal == shares[0]
 
 
-@rejects("if «merge→False» else filters.mean(0)", "logs of filters averaged")
+@rejects("if «stratify→False» else filters.mean(0)", "logs of filters averaged")
 @rejects("half_variance« / self.filters→»", "the looseness of a single filter")
 @rejects("«calibration.particles→4», proposal", "other particles than were picked")
 def test_the_scored_bound_is_of_what_was_picked(shards, model, monkeypatch):

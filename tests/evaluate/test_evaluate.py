@@ -1,4 +1,4 @@
-"""EvaluationConfig: the same held-out documents for every arm, exact figures, repeatable."""
+"""Evaluation: the same held-out documents for every arm, exact figures, repeatable."""
 
 import json
 import math
@@ -54,7 +54,7 @@ TEXT = TextData()
 
 
 def figures(*arguments):
-    """EvaluationConfig and details without what depends on the machine."""
+    """Figures and details without what depends on the machine."""
     evaluation, details = evaluate(*arguments, CPU)
     assert evaluation.tokens_per_second > 0
     return replace(evaluation, tokens_per_second=0.0), details

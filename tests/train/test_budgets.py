@@ -248,7 +248,7 @@ def test_what_is_damaged_costs_only_the_steps_since_the_checkpoint_before(
 
 @rejects("(ENTRY,« PADDING→»)", "padding of a sharded model's vocabulary lost")
 def test_weights_of_a_model_in_parts_are_put_together_when_they_are_published(copy):
-    """As workers that share a model out write them: see sharding.py."""
+    """As workers that share a model out write them: see train/core/fsdp.py."""
     whole = copy("cosine").weights[BUDGETS[0]]
     path = budget_path(resume(), BUDGETS[0])
     content, _ = read_checkpoint(path)
