@@ -42,6 +42,7 @@ from pipelines.tracking.registry import register_model
 # of report.md: its title, the name behind it in a comment, and what follows until the next
 SECTION = r"^## ([^\n]+)\n<!-- (\w+) -->\n(.*?)(?=^## [^\n]+\n<!-- |\Z)"
 STATED = r"<!-- stated -->\n+(.*?\n)\n*<!-- /stated -->"  # its question and expectations
+FIGURE_4 = ("figure4",)  # what is kept if no section is named
 UNKNOWN = "not recorded"
 README = """\
 # Part of the report, experiment `{name}`
@@ -185,17 +186,16 @@ def register_best(experiment: Experiment) -> None:
 @click.option(
     "--section",
     multiple=True,
-    default=("figure4",),
     metavar="NAME",
     help="A section of the report; may be repeated. Default: Figure 4.",
 )
-def main(
-    folder: str | None = None, register: bool = False, section: Sequence[str] = ("figure4",)
-) -> None:
+def main(folder: str | None = None, register: bool = False, section: Sequence[str] = ()) -> None:
+    if section and not folder:
+        raise UserError("--section: name a folder to keep it in")
     if register:
         register_best(load_experiment())
     if folder:
-        keep_report(Path(folder), section)
+        keep_report(Path(folder), section or FIGURE_4)
     elif not register:
         raise UserError("name a folder for the report, or --register")
 

@@ -110,6 +110,8 @@ def test_links_to_mlflow_on_this_machine_are_not_kept(tmp_path):
 def test_what_the_report_lacks_is_a_users_mistake(project):
     with pytest.raises(UserError, match=r"--section: 'designs' is not one of .*bounds"):
         keep.main("docs/kept", section=["designs"])
+    with pytest.raises(UserError, match=r"--section: name a folder"):
+        keep.main(register=True, section=["bounds"])
     shutil.rmtree(project / "report")
     with pytest.raises(UserError, match=r"report\.md is missing: `dvc repro report`"):
         keep.main("docs/kept", section=["bounds"])
