@@ -17,10 +17,12 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from itertools import chain
 from pathlib import Path
+from threading import Thread
 
 from pipelines import cli
 from pipelines.common.atomic_files import ROOT, check_writable
@@ -204,17 +206,14 @@ def compiler() -> Finding:
 
 
 def hub() -> Finding:
-    import requests
     from huggingface_hub.constants import ENDPOINT, HF_HUB_OFFLINE
 
     cost = "only data entries from the hub and `pipelines.fetch` need it"
     if HF_HUB_OFFLINE:
         return Finding("hub", "not asked: HF_HUB_OFFLINE", COSTS, cost)
-    try:
-        requests.head(ENDPOINT, timeout=NETWORK_SECONDS)
-    except requests.RequestException:
-        return Finding("hub", f"{ENDPOINT} is not in reach", COSTS, cost)
-    return Finding("hub", f"{ENDPOINT} answers")
+    if answers(ENDPOINT):
+        return Finding("hub", f"{ENDPOINT} answers")
+    return Finding("hub", f"{ENDPOINT} is not in reach", COSTS, cost)
 
 
 def output_of(*command: str) -> str | None:
@@ -226,6 +225,23 @@ def output_of(*command: str) -> str | None:
     except (OSError, subprocess.TimeoutExpired):
         return None
     return process.stdout.strip() if process.returncode == 0 else None
+
+
+def answers(url: str) -> bool:
+    """Whether a server answers in time; a name that no one resolves may take longer to fail."""
+    import requests
+
+    answered = []
+
+    def ask() -> None:
+        with suppress(requests.RequestException):
+            requests.head(url, timeout=NETWORK_SECONDS)
+            answered.append(True)
+
+    asking = Thread(target=ask, daemon=True)
+    asking.start()
+    asking.join(NETWORK_SECONDS)
+    return bool(answered)
 
 
 CHECKS: tuple[Callable[[], Finding], ...] = (

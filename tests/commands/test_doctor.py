@@ -6,6 +6,7 @@ import re
 import subprocess
 from collections import namedtuple
 from contextlib import nullcontext
+from threading import Event
 from unittest.mock import Mock
 
 import pytest
@@ -114,6 +115,21 @@ def test_what_is_missing_has_a_cost_and_only_an_obstacle_has_exit_code_1(
     (finding,) = [f for f in doctor.all_findings() if f.state != OK]
     assert (finding.what, finding.state) == (line, state) and finding.cost
     assert re.search(rf"^{state} +{line} .*\n      {re.escape(finding.cost)}$", said.out, re.M)
+
+
+@rejects("asking.join(«NETWORK_SECONDS→9»)", "a doctor that waits for a name that no one resolves")
+def test_it_waits_for_no_network(monkeypatch):
+    monkeypatch.setattr(doctor, "NETWORK_SECONDS", 0.1)
+    over, waited = Event(), []
+
+    def resolve(url, timeout):
+        waited.append(over.wait(9))
+        raise ConnectTimeout
+
+    monkeypatch.setattr("requests.head", resolve)
+    assert not doctor.answers("https://name.that.no.one.resolves")
+    assert not waited
+    over.set()
 
 
 def test_packages_are_compared_with_what_is_pinned(monkeypatch):
