@@ -212,8 +212,11 @@ def load_model(path: Path) -> tuple[FreeTransformer, Manifest]:
 
 
 def read_padding(path: Path) -> dict[str, Tensor]:
-    """Rows that a checkpoint keeps for exports: by Hugging Face's names of their tensors."""
-    rows: dict[str, Tensor] = read_checkpoint(path, mmap=True)[0].get(PADDING, {})
+    """Rows that a checkpoint keeps for exports: by Hugging Face's names of their tensors.
+
+    For a checkpoint that has been read, and so checked, before.
+    """
+    rows: dict[str, Tensor] = load(path, mmap=True).get(PADDING, {})
     return rows
 
 

@@ -25,7 +25,7 @@ from torch import Tensor
 
 from ftmodel.conversion.llama import llama_config
 from ftmodel.model.free_transformer import FreeTransformer
-from pipelines.artifacts.checkpoint import PADDING, Manifest, load
+from pipelines.artifacts.checkpoint import Manifest, read_padding
 from pipelines.artifacts.manifest import load_trained
 from pipelines.artifacts.run_spec import RunSpec
 from pipelines.artifacts.tokens.shards import Shards
@@ -71,7 +71,7 @@ def main(
     model, manifest, shards = load_trained(spec, smaller)
     entry = ModelEntry(manifest, smaller) if mlflow else None
     try:
-        padding = load(spec.checkpoint(smaller), mmap=True).get(PADDING, {})
+        padding = read_padding(spec.checkpoint(smaller))
         write = writer(to, experiment, manifest, smaller or whole, model, shards, padding)
     except ValueError as error:
         raise UserError(f"{run}: {error}") from None
