@@ -80,16 +80,18 @@ def statement(question: str | None, analysis: Analysis) -> Statement | None:
 
 
 def said(question: str | None, expectation: list[Expectation]) -> dict[frozenset[str], str]:
-    """The question, and what is expected of each two arms, in whichever order they are named: an
-    experiment has one expectation of them at most.
+    """The question, and the expectations by their two arms. An experiment has at most one
+    expectation of the same two arms, in whichever order it names them.
     """
-    asked = {QUESTION: asked} if (asked := one_line(question)) else {}
-    return asked | {frozenset((each.arm, each.than)): str(each) for each in expectation}
+    asked = one_line(question)
+    of_arms = {frozenset((each.arm, each.than)): str(each) for each in expectation}
+    return {QUESTION: asked, **of_arms} if asked else of_arms
 
 
 def changes(now: dict[frozenset[str], str], analysis: Analysis) -> list[str]:
-    """A sentence for each other statement that runs have recorded: of the question and of
-    expectations that were withdrawn any runs, of others the runs of their two arms.
+    """A sentence for each statement in the runs' records that differs from today's. An expectation
+    that stands concerns the runs of its two arms. The question and expectations that were withdrawn
+    concern all runs.
     """
     runs, by_arm = analysis.runs, {arm.name: arm.runs for arm in analysis.arms}
     standing = analysis.expectation
