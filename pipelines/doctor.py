@@ -160,7 +160,9 @@ def gpu() -> Finding:
             return Finding("GPU", value, STOPS, "`export CUDA_VISIBLE_DEVICES=` works on the CPU")
         count, name = torch.cuda.device_count(), torch.cuda.get_device_name()
         return Finding("GPU", f"{count} × {name}, driver {(driver or '?').splitlines()[0]}")
-    cost = "`quickstart` takes eight to twelve minutes on a CPU; models of 100 M parameters need one"
+    cost = (
+        "`quickstart` takes eight to twelve minutes on a CPU; models of 100 M parameters need one"
+    )
     if driver:
         needed = torch.version.cuda or "no CUDA"
         value = f"driver {driver.splitlines()[0]} does not support this PyTorch ({needed})"
