@@ -1,4 +1,4 @@
-"""How well text is rebuilt with z that is not its own."""
+"""How well text is rebuilt with latent codes that are not its own."""
 
 from pipelines.report.analysis import Analysis
 from pipelines.report.blocks import Section, Table
