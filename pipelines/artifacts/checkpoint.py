@@ -1,12 +1,10 @@
 """Checkpoints: what a run needs to be resumed, evaluated and told apart from a stale one.
 
 A checkpoint is Lightning's file with one more entry, the manifest as plain data under
-``free_transformer``; that of a sharded model is a folder of such files, each with its worker's part
-of every tensor. Loading never unpickles arbitrary objects (``weights_only=True``).
+``free_transformer``. Loading never unpickles arbitrary objects (``weights_only=True``).
 """
 
 import json
-import shutil
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,13 +20,11 @@ from ftmodel.model.config import ModelConfig
 from ftmodel.model.free_transformer import FreeTransformer
 from pipelines.artifacts.paths import JOURNAL, resume_folder
 from pipelines.artifacts.tokens.shards import Shards
-from pipelines.common.atomic_files import replace_file
 from pipelines.common.errors import UserError
 
 ENTRY = "free_transformer"
 HISTORY = "history"  # rows of the training curve
 PADDING = "padding"  # what load_llama has returned: rows that the parent has beyond the ids
-PART = "part"  # marks what a worker has of a tensor
 RESUME = ("*.ckpt", "decay-*/*.ckpt", "budgets/*.ckpt")  # in Manifest.resume
 STATEMENT = "preregistration.json"  # there, and beside the checkpoint of a trained run
 PREFIX = "model."  # of the model's parameters inside the training module
@@ -67,12 +63,12 @@ class Manifest:
 def resume_checkpoints(root: Path) -> list[Path]:
     """All checkpoints in a folder as Manifest.resume."""
     paths = (path for glob in RESUME for path in root.glob(glob))
-    return sorted(path for path in paths if path.is_file() or path.is_dir())
+    return sorted(path for path in paths if path.is_file())
 
 
 def numbered(folder: Path) -> list[Path]:
     """The checkpoints of a folder as their steps rise; a file without such a name is not ours."""
-    ours = (path for path in folder.glob("*.ckpt") if path.stem.isdecimal())
+    ours = (path for path in folder.glob("*.ckpt") if path.is_file() and path.stem.isdecimal())
     return sorted(ours, key=lambda path: int(path.stem))
 
 
@@ -80,79 +76,21 @@ def remove_finished(manifest: Manifest) -> None:
     """Delete what a finished run could go on from; files of others and damaged ones stay."""
     root = manifest.resume
     for path in (*resume_checkpoints(root), root / JOURNAL, root / STATEMENT):
-        remove(path)
+        path.unlink(missing_ok=True)
     for folder in (*root.glob("decay-*"), root / "budgets", root, root.parent):
         with suppress(OSError):  # not empty, or not there
             folder.rmdir()
 
 
-def file_of(rank: int, world_size: int) -> str:
-    """Name of a worker's file in the folder of a checkpoint in parts."""
-    return f"worker-{rank:05d}-of-{world_size:05d}.ckpt"
-
-
-def join(parts: list[Any]) -> Any:
-    """The checkpoint of which workers wrote ``parts``; a tensor that they share becomes a list."""
-    first = parts[0]
-    if isinstance(first, dict):
-        if PART in first:
-            return [part[PART] for part in parts]
-        return {key: join([part[key] for part in parts]) for key in first}
-    if isinstance(first, list):
-        return [join(list(entries)) for entries in zip(*parts, strict=False)]
-    return first
-
-
-def files_of(path: Path) -> list[Path]:
-    """The files of a checkpoint; raises FileNotFoundError if not all of them are there."""
-    if not path.is_dir():
-        return [path]
-    files = sorted(path.glob("worker-*.ckpt"))
-    world_size = int(files[0].stem.rpartition("-")[2]) if files else 1
-    names = [file_of(rank, len(files)) for rank in range(len(files))]
-    if world_size != len(files) or [file.name for file in files] != names:
-        raise FileNotFoundError(f"{path}: {len(files)} of {world_size} files")
-    return files
-
-
-def whole(value: Tensor | list[Tensor]) -> Tensor:
-    """A tensor of a checkpoint, put together if workers have written parts of it."""
-    return torch.cat(value) if isinstance(value, list) else value
-
-
 def load(path: Path, mmap: bool = False) -> Any:
-    """A checkpoint's content, tensors that workers share as lists; left on disk with ``mmap``."""
-    parts = [
-        torch.load(file, map_location="cpu", weights_only=True, mmap=mmap)
-        for file in files_of(path)
-    ]
-    return join(parts) if path.is_dir() else parts[0]
-
-
-def write(content: Any, path: Path) -> None:
-    """Write a file of a checkpoint, all of it or nothing; raises OSError."""
-    with replace_file(path) as file:
-        try:
-            torch.save(content, file)
-        except RuntimeError as error:  # about a position: hides what the file said
-            if isinstance(error.__context__, OSError):
-                raise error.__context__ from None
-            raise
-
-
-def remove(path: Path) -> None:
-    """Delete a checkpoint, a file or a folder, if it is there."""
-    if path.is_dir():
-        shutil.rmtree(path)
-    else:
-        path.unlink(missing_ok=True)
+    """A checkpoint's content; with ``mmap`` its tensors are left on disk."""
+    return torch.load(path, map_location="cpu", weights_only=True, mmap=mmap)
 
 
 def peek(path: Path) -> Manifest | None:
     """A checkpoint's manifest without reading its tensors; None if there is no readable one."""
     try:
-        file = files_of(path)[0]
-        return manifest_of(torch.load(file, map_location="cpu", weights_only=True, mmap=True))
+        return manifest_of(load(path, mmap=True))
     except MemoryError:
         raise
     except Exception:  # a file of another program may make torch raise anything
@@ -170,13 +108,12 @@ def manifest_of(content: Any) -> Manifest:
 def read_checkpoint(path: Path, mmap: bool = False) -> tuple[dict[str, Any], Manifest]:
     """Content and manifest, tensors on disk with ``mmap``; UserError if not readable or ours."""
     try:
-        for file in files_of(path):
-            with ZipFile(file) as archive:
-                if damaged := archive.testzip():  # torch.load does not look at checksums
-                    raise BadZipFile(f"bad checksum of {damaged}")
+        with ZipFile(path) as archive:
+            if damaged := archive.testzip():  # torch.load does not look at checksums
+                raise BadZipFile(f"bad checksum of {damaged}")
         content = load(path, mmap)
     except FileNotFoundError:
-        raise UserError(f"{path}: no complete checkpoint here") from None
+        raise UserError(f"{path}: no checkpoint here") from None
     except MemoryError:
         raise
     except Exception as error:  # a file of another program may make torch raise anything
@@ -197,7 +134,7 @@ def load_model(path: Path) -> tuple[FreeTransformer, Manifest]:
     except UserError as error:
         raise UserError(f"{error}; train the run again") from None
     weights = {
-        name.removeprefix(PREFIX): whole(tensor)
+        name.removeprefix(PREFIX): tensor
         for name, tensor in content["state_dict"].items()
         if name.startswith(PREFIX)
     }

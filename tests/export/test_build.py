@@ -78,7 +78,7 @@ def test_a_run_on_the_target_task(workspace, capsys):
 @torch.no_grad()
 def test_a_free_transformer(workspace, tmp_path):
     """With its code, and a card that calls bounds bounds; what cannot be had leaves nothing."""
-    with pytest.raises(UserError, match=f"{RUN}/last.ckpt: no complete checkpoint here"):
+    with pytest.raises(UserError, match=f"{RUN}/last.ckpt: no checkpoint here"):
         main(RUN, "hf", None, None)
     with pytest.raises(UserError, match=r"^--tokens: .* has no checkpoint at 7 tokens, only at "):
         main(RUN, "hf", 7, None)

@@ -244,24 +244,3 @@ def test_what_is_damaged_costs_only_the_steps_since_the_checkpoint_before(
     train_run()
     assert steps_taken[0] == start + 1
     assert same_everywhere(published(), alone.weights)
-
-
-@rejects("(ENTRY,« PADDING→»)", "padding of a sharded model's vocabulary lost")
-def test_weights_of_a_model_in_parts_are_put_together_when_they_are_published(copy):
-    """As workers that share a model out write them: see train/core/fsdp.py."""
-    whole = copy("cosine").weights[BUDGETS[0]]
-    path = budget_path(resume(), BUDGETS[0])
-    content, _ = read_checkpoint(path)
-    path.unlink()
-    path.mkdir()
-    for i in range(2):
-        state = {
-            key: {"part": value.tensor_split(2)[i]} for key, value in content["state_dict"].items()
-        }
-        more = {"state_dict": state, PADDING: {"lm_head.weight": torch.ones(2)}}
-        torch.save(content | more, path / f"worker-{i:05d}-of-00002.ckpt")
-    train_run()
-    assert checkpoint_path("smoke", RUN, BUDGETS[0]).is_file()
-    padding = read_padding(checkpoint_path("smoke", RUN, BUDGETS[0]))
-    assert {name: rows.tolist() for name, rows in padding.items()} == {"lm_head.weight": [1, 1]}
-    assert same(kept(BUDGETS[0]), whole)

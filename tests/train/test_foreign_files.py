@@ -21,11 +21,6 @@ class Payload:
         return Path.touch, (Path("mark"),)
 
 
-def a_folder_of_too_few_parts(path):
-    path.mkdir()
-    (path / "worker-00000-of-99999999999999.ckpt").write_text("")
-
-
 CONTENTS = {
     "empty": lambda path: path.write_bytes(b""),
     "part": lambda path: path.write_bytes(b"PK\x03\x04"),
@@ -33,7 +28,6 @@ CONTENTS = {
     "tensor": lambda path: torch.save(torch.zeros(3), path),
     "other": lambda path: torch.save({"state_dict": {}}, path),
     "types": lambda path: torch.save({ENTRY: {**asdict(OURS), "spec_hash": []}}, path),
-    "parts": a_folder_of_too_few_parts,
 }
 
 

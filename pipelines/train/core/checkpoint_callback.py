@@ -7,7 +7,7 @@ from typing import Any
 import lightning as L
 from torch import Tensor
 
-from pipelines.artifacts.checkpoint import ENTRY, PADDING, Manifest, numbered, remove
+from pipelines.artifacts.checkpoint import ENTRY, PADDING, Manifest, numbered
 from pipelines.train.core.segments import Segment, budget_path
 from pipelines.train.core.step_callback import StepCallback
 
@@ -72,14 +72,14 @@ class Checkpoints(StepCallback):
         target = folder / f"{trainer.global_step:08d}.ckpt"
         if trainer.is_global_zero:
             for cut_short in folder.glob("*.partial"):  # by a kill
-                remove(cut_short)
+                cut_short.unlink()
         trainer.save_checkpoint(target, weights_only=False)
         self.written = perf_counter()
         self.took = self.written - start
         if trainer.is_global_zero:
             # later ones are there where a smaller budget was lost, and is trained for again
             for old in [path for path in numbered(folder) if path <= target][:-2]:
-                remove(old)
+                old.unlink()
 
     def keep(self, trainer: L.Trainer, target: Path) -> None:
         """Write what a model is made from again."""

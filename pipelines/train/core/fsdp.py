@@ -1,7 +1,7 @@
-"""A model sharded over workers: FSDP2, and checkpoints to which each worker adds a file.
+"""A model sharded over workers: FSDP2, with the checkpoints of a model that is not sharded.
 
 torch.distributed.checkpoint is not used: to read one of its checkpoints is to unpickle whatever
-stands there. Ours are read as tensors and plain data, and every file has checksums.
+stands there. Ours are read as tensors and plain data, and have checksums.
 """
 
 from collections.abc import Mapping
@@ -17,18 +17,21 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.optim import Optimizer
 
 from ftmodel.model.free_transformer import FreeTransformer
-from pipelines.artifacts.checkpoint import PART, file_of, load, remove, whole, write
+from pipelines.artifacts.checkpoint import load
 from pipelines.train.core.acceleration import blocks_of
 
 
-def parts_of(value: Any) -> Any:
-    """What a worker writes of a checkpoint: of each tensor that is shared out, its own part."""
+def gathered(value: Any, keep: bool) -> Any:
+    """A checkpoint's content with each tensor that is shared out put together, in the memory of the
+    processes that ``keep`` it; all workers take part.
+    """
     if isinstance(value, DTensor):
-        return {PART: value.to_local().cpu().clone()}
+        whole = value.full_tensor()
+        return whole.cpu() if keep else None
     if isinstance(value, dict):
-        return {key: parts_of(entry) for key, entry in value.items()}
+        return {key: gathered(entry, keep) for key, entry in value.items()}
     if isinstance(value, list):
-        return [parts_of(entry) for entry in value]
+        return [gathered(entry, keep) for entry in value]
     return value
 
 
@@ -42,7 +45,7 @@ def shard(model: FreeTransformer, mesh: DeviceMesh) -> None:
 
 
 class ShardedStrategy(ModelParallelStrategy):
-    """Lightning's strategy for FSDP2 on a given device, with checkpoints in our format."""
+    """Lightning's strategy for FSDP2 on a given device, whose checkpoints any strategy reads."""
 
     def __init__(self, device: torch.device, world_size: int) -> None:
         super().__init__(data_parallel_size=world_size, tensor_parallel_size=1)
@@ -67,18 +70,9 @@ class ShardedStrategy(ModelParallelStrategy):
     def save_checkpoint(
         self, checkpoint: dict[str, Any], filepath: str | Path, storage_options: Any = None
     ) -> None:
-        """Each worker writes its file; the folder gets its name when all of them are there."""
-        path = Path(filepath)
-        partial = path.with_suffix(".partial")
+        content = gathered(checkpoint, keep=self.is_global_zero)
         if self.is_global_zero:
-            remove(partial)
-            partial.mkdir(parents=True)
-        self.barrier()
-        write(parts_of(checkpoint), partial / file_of(self.global_rank, self.world_size))
-        self.barrier()
-        if self.is_global_zero:
-            remove(path)  # one of this step, but damaged: else training would have gone on from it
-            partial.rename(path)
+            self.checkpoint_io.save_checkpoint(content, filepath)
 
     def load_checkpoint(
         self, checkpoint_path: str | Path, weights_only: bool | None = None
@@ -103,9 +97,8 @@ class ShardedStrategy(ModelParallelStrategy):
             optimizer.load_state_dict({**saved, "state": state})
 
 
-def cut(value: torch.Tensor | list[torch.Tensor], like: torch.Tensor) -> torch.Tensor:
+def cut(tensor: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
     """This worker's part of a tensor of a checkpoint, if it is one shared out as ``like`` is."""
-    tensor = whole(value)
     if not isinstance(like, DTensor) or tensor.shape != like.shape:
         return tensor.clone()
     return distribute_tensor(

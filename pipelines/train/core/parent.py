@@ -13,7 +13,7 @@ from ftmodel.conversion.latent_start import StartLosses, begin_latent, start_los
 from ftmodel.conversion.llama import entry, load_llama, our_config
 from ftmodel.model.free_transformer import FreeTransformer
 from pipelines.artifacts import llama_files
-from pipelines.artifacts.checkpoint import files_of, load_model, read_padding
+from pipelines.artifacts.checkpoint import load_model, read_padding
 from pipelines.artifacts.run_spec import RunSpec
 from pipelines.artifacts.tokens.shards import Shards
 from pipelines.common.errors import UserError
@@ -32,12 +32,11 @@ def parent_identity(spec: RunSpec) -> dict[str, str]:
         return {"hf": start.hf, "sha256": files_hash(llama_files.model_files(Path(start.hf)))}
     assert start.run is not None
     path = parent_checkpoint(spec)
-    try:
-        return {"run": start.run, "sha256": files_hash(files_of(path))}
-    except FileNotFoundError:
+    if not path.exists():
         raise UserError(
             f"{path}: no checkpoint here; `dvc repro train@{start.run}` trains the parent"
-        ) from None
+        )
+    return {"run": start.run, "sha256": files_hash([path])}
 
 
 def parent_checkpoint(spec: RunSpec) -> Path:
@@ -52,8 +51,6 @@ def files_hash(files: list[Path]) -> str:
         try:
             with open(path, "rb") as file:
                 total.update(file_digest(file, "sha256").digest())
-        except FileNotFoundError:
-            raise
         except OSError as error:
             raise UserError(f"{path}: {error.strerror}") from None
     return total.hexdigest()

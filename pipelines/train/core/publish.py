@@ -4,19 +4,10 @@ import os
 import shutil
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
-import torch
 from omegaconf import OmegaConf
 
-from pipelines.artifacts.checkpoint import (
-    ENTRY,
-    HISTORY,
-    PADDING,
-    Manifest,
-    read_checkpoint,
-    whole,
-)
+from pipelines.artifacts.checkpoint import HISTORY, Manifest
 from pipelines.artifacts.curve import row_of, write_curve
 from pipelines.artifacts.paths import JOURNAL
 from pipelines.artifacts.run_spec import RunSpec
@@ -33,10 +24,9 @@ def publish(spec: RunSpec, manifest: Manifest) -> None:
     assert int(last.stem) == spec.steps, f"{last} is not the end"
     target = spec.checkpoint()
     with replace_folder(target.parent) as folder:
-        put(last, content, folder / target.name)
+        link(last, folder / target.name)
         for tokens in run.budgets:
-            source = budget_path(root, tokens)
-            put(source, read_checkpoint(source, mmap=True)[0], folder / f"{tokens}.ckpt")
+            link(budget_path(root, tokens), folder / f"{tokens}.ckpt")
         experiment = spec.experiment
         preset = experiment.models[run.model]
         resolved = {"experiment": experiment.name, "run": asdict(run), "model": asdict(preset)}
@@ -45,16 +35,6 @@ def publish(spec: RunSpec, manifest: Manifest) -> None:
     curve = spec.results / "curve.csv"
     curve.parent.mkdir(parents=True, exist_ok=True)
     write_curve(curve, [row_of(figures) for figures in content[HISTORY]["rows"]])
-
-
-def put(source: Path, content: dict[str, Any], target: Path) -> None:
-    """Give a checkpoint a second name; of one in parts, the model alone is put together."""
-    if source.is_dir():
-        state = {key: whole(value) for key, value in content["state_dict"].items()}
-        rest = {key: content[key] for key in (ENTRY, PADDING) if key in content}
-        torch.save({"state_dict": state, **rest}, target)
-    else:
-        link(source, target)
 
 
 def link(source: Path, target: Path) -> None:

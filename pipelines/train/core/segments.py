@@ -22,7 +22,6 @@ from pipelines.artifacts.checkpoint import (
     numbered,
     peek,
     read_checkpoint,
-    remove,
     resume_checkpoints,
 )
 from pipelines.artifacts.run_spec import RunSpec
@@ -133,7 +132,7 @@ def name_others(manifest: Manifest) -> None:
 def remove_decay(folder: Path) -> None:
     """Delete the checkpoints of a decay whose budget is complete."""
     for path in (*numbered(folder), *folder.glob("*.partial")):
-        remove(path)
+        path.unlink()
     with suppress(OSError):  # not there, or with damaged ones
         folder.rmdir()
 
@@ -169,8 +168,7 @@ def read_own(path: Path, manifest: Manifest, otherwise: str) -> dict[str, Any] |
         content, theirs = read_checkpoint(path, mmap=True)
     except UserError as error:
         damaged = path.with_suffix(".unreadable")
-        remove(damaged)  # an earlier one
-        path.rename(damaged)
+        path.replace(damaged)
         print(f"{error}; put aside as {damaged.name}, {otherwise}", flush=True)
         return None
     if theirs.spec_hash != manifest.spec_hash:
