@@ -6,7 +6,7 @@ A checkpoint is Lightning's file with one more entry, the manifest as plain data
 
 import json
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 from zipfile import BadZipFile, ZipFile
@@ -19,6 +19,7 @@ from ftmodel.kernels.install import use_kernels
 from ftmodel.model.config import ModelConfig
 from ftmodel.model.free_transformer import FreeTransformer
 from pipelines.artifacts.paths import JOURNAL, resume_folder
+from pipelines.artifacts.preregistration import Preregistration
 from pipelines.artifacts.tokens.shards import Shards
 from pipelines.common.errors import UserError
 
@@ -26,7 +27,6 @@ ENTRY = "free_transformer"
 HISTORY = "history"  # rows of the training curve
 PADDING = "padding"  # what load_llama has returned: rows that the parent has beyond the ids
 RESUME = ("*.ckpt", "decay-*/*.ckpt", "budgets/*.ckpt")  # in Manifest.resume
-STATEMENT = "preregistration.json"  # there, and beside the checkpoint of a trained run
 PREFIX = "model."  # of the model's parameters inside the training module
 
 
@@ -47,12 +47,13 @@ class Manifest:
     parts: dict[str, str] = field(default_factory=dict)  # what spec_hash is of
     # the model that training began from: its `hf` or `run`, and `sha256` of its weights
     parent: dict[str, str] = field(default_factory=dict)
+    preregistration: Preregistration | None = None  # of its beginning; None: not recorded
 
-    def __post_init__(self) -> None:
-        """Enumerations are stored as strings: a checkpoint holds no classes."""
-        self.run, self.architecture = (
-            json.loads(json.dumps(settings)) for settings in (self.run, self.architecture)
-        )
+    @property
+    def entry(self) -> dict[str, Any]:
+        """What a checkpoint has of it: no classes, so enumerations are strings."""
+        plain: dict[str, Any] = json.loads(json.dumps(asdict(self)))
+        return plain
 
     @property
     def resume(self) -> Path:
@@ -75,7 +76,7 @@ def numbered(folder: Path) -> list[Path]:
 def remove_finished(manifest: Manifest) -> None:
     """Delete what a finished run could go on from; files of others and damaged ones stay."""
     root = manifest.resume
-    for path in (*resume_checkpoints(root), root / JOURNAL, root / STATEMENT):
+    for path in (*resume_checkpoints(root), root / JOURNAL):
         path.unlink(missing_ok=True)
     for folder in (*root.glob("decay-*"), root / "budgets", root, root.parent):
         with suppress(OSError):  # not empty, or not there

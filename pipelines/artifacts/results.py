@@ -18,7 +18,6 @@ from pipelines.artifacts.budget_results import BudgetResult
 from pipelines.artifacts.checkpoint import Manifest
 from pipelines.artifacts.estimate import Estimate as Estimate
 from pipelines.artifacts.latent_results import InformativeBit, SequenceZ, Steering, Swap
-from pipelines.artifacts.preregistration import Preregistration
 from pipelines.artifacts.result_files import (
     flat as flat,
     plain as plain,
@@ -193,7 +192,6 @@ class Details:
     coin: list[CoinSequence] = field(default_factory=list)
     persistence: list[NetInformation] = field(default_factory=list)  # at lags 0, 1, 2, …
     bits: list[InformativeBit] = field(default_factory=list)  # those of the largest KL
-    preregistration: Preregistration | None = None  # of its training; None: not recorded
     manifest: Manifest | None = None  # of the checkpoint; the stage adds it to what it measured
     settings: dict[str, Any] = field(default_factory=dict)  # of the evaluation, as in params.yaml
 

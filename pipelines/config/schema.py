@@ -234,7 +234,7 @@ class EvaluationConfig:
             raise ValueError(f"particles: {self.particles} must be at least 1, or {AUTO}")
 
 
-class Bound(Enum):
+class Bound(StrEnum):
     """How an arm's bound is expected to compare with another's."""
 
     lower = "lower"  # the arm is better
@@ -244,7 +244,7 @@ class Bound(Enum):
     @property
     def verdict(self) -> str:
         """As the rule for differences says it."""
-        return str(self.value).replace("_", " ")
+        return self.value.replace("_", " ")
 
 
 @dataclass

@@ -16,7 +16,7 @@ import torch
 
 from ftmodel.model.free_transformer import FreeTransformer
 from ftmodel.model.objective import collapsed, kl_of_use
-from pipelines.artifacts import preregistration, results
+from pipelines.artifacts import results
 from pipelines.artifacts.checkpoint import remove_finished
 from pipelines.artifacts.curve import Curve, read_curve
 from pipelines.artifacts.manifest import load_trained
@@ -154,9 +154,7 @@ def measure(spec: RunSpec, frozen: Frozen | None = None, clean_up: bool = True) 
     unrecorded = Unrecorded(spec, manifest)
     with full_memory(name, "evaluation.batch_tokens or evaluation.particles"):
         evaluation, details = unrecorded.read() or measure_all(spec, model, shards, curve)
-    # figures that were kept may be of an equal training before
-    details.manifest = manifest
-    details.preregistration = preregistration.read(spec.experiment.name, name)
+    details.manifest = manifest  # figures that were kept may be of an equal training before
     if frozen:
         try:
             frozen.check(f"its figures stay in {unrecorded.folder}{REUSED}")

@@ -71,7 +71,7 @@ def statement(question: str | None, analysis: Analysis) -> Statement | None:
     outcomes = [Outcome(expectation, comparison) for expectation, comparison in pairs]
     changed = changes(now, analysis)
     record = [*changed]
-    if missing := [run.name for run in runs if run.details.preregistration is None]:
+    if missing := [run.name for run in runs if run.manifest.preregistration is None]:
         before = "the runs" if len(missing) == len(runs) else when_trained(missing, len(runs))
         record.append(f"Whether this was written before {before} is not recorded.")
     record = record or ["Written before these runs were trained."]
@@ -99,7 +99,7 @@ def changes(now: dict[frozenset[str], str], analysis: Analysis) -> list[str]:
     then = {
         run.name: said(stated.question, stated.expectation)
         for run in runs
-        if (stated := run.details.preregistration)
+        if (stated := run.manifest.preregistration)
     }
     sentences = []
     for key in dict.fromkeys([QUESTION, *now, *chain.from_iterable(then.values())]):

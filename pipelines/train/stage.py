@@ -3,14 +3,12 @@
     python -m pipelines.train free_k1_2
 
 Writes checkpoints/<experiment>/<run>/ and results/<experiment>/<run>/curve.csv. The first has
-last.ckpt, <tokens>.ckpt for each smaller budget, the resolved configuration, and the question and
-expectation at the start of the training. A killed run continues from its last good checkpoint,
-which is kept in resume/ until the run is evaluated.
+last.ckpt, <tokens>.ckpt for each smaller budget, and the resolved configuration. A killed run
+continues from its last good checkpoint, which is kept in resume/ until the run is evaluated.
 """
 
 import os
 
-from pipelines.artifacts import preregistration
 from pipelines.artifacts.run_spec import RunSpec
 from pipelines.common.arguments import RUN
 from pipelines.common.atomic_files import alone
@@ -35,7 +33,6 @@ def main(name: str) -> None:
     spec = RunSpec(experiment, name)
     with alone(spec.resume):
         manifest = make_manifest(spec, spec.shards())
-        preregistration.record(spec, manifest)
         if on_ray:
             from pipelines.train.distributed import fit_on_ray
 
@@ -45,4 +42,3 @@ def main(name: str) -> None:
             fit(spec, manifest)
         frozen.check(f"its checkpoints stay in resume/{REUSED}")
         publish(spec, manifest)
-        preregistration.publish(manifest)

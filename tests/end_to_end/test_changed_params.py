@@ -6,13 +6,12 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+import torch
 from omegaconf import OmegaConf
 
-from pipelines.artifacts import preregistration
-from pipelines.artifacts.checkpoint import peek
+from pipelines.artifacts.checkpoint import ENTRY, peek
 from pipelines.artifacts.paths import checkpoint_path
-from pipelines.artifacts.preregistration import Preregistration
-from pipelines.artifacts.results import Details, read, write
+from pipelines.artifacts.results import Details, read
 from pipelines.common.errors import UserError
 from pipelines.data import build as data
 from pipelines.evaluate import stage as evaluate
@@ -107,12 +106,16 @@ def project(trained, tmp_path, monkeypatch):
     "figures that wait are taken whatever the settings are",
 )
 @rejects(
-    "details.preregistration = «→details.preregistration or »preregistration.read(",
+    "details.manifest = «→details.manifest or »manifest  #",
     "figures that wait say what was stated before an earlier training",
 )
 def test_figures_wait_for_their_settings_and_are_not_measured_again(project, monkeypatch):
     def state(question):
-        write(preregistration.final_path("smoke", RUN), Preregistration(question))
+        path = checkpoint_path("smoke", RUN)
+        content = torch.load(path)
+        content[ENTRY] |= {"preregistration": {"question": question}}
+        path.unlink()
+        torch.save(content, path)
 
     results = Path("results/smoke") / RUN
     state("What?")
@@ -127,7 +130,8 @@ def test_figures_wait_for_their_settings_and_are_not_measured_again(project, mon
     back()
     state("Why?")  # as an equal training that is made meanwhile
     evaluate.main(RUN)
-    assert read(results / "details.json", Details, "evaluate").preregistration.question == "Why?"
+    manifest = read(results / "details.json", Details, "evaluate").manifest
+    assert manifest.preregistration.question == "Why?"
     assert not Path(f"resume/smoke/{RUN}.evaluate").exists()
     with pytest.raises(AssertionError, match="ran again"):
         evaluate.main(RUN)  # they are handed on once

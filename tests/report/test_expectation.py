@@ -1,5 +1,6 @@
 """What an experiment asks and expects: whether it came true, and was written before the runs."""
 
+import json
 from copy import deepcopy
 from dataclasses import replace
 from math import nan
@@ -99,7 +100,9 @@ def test_any_two_arms_are_compared_and_those_for_an_expectation_alone_counted(an
 
 def test_question_and_outcomes_come_first_on_all_pages(tmp_path):
     experiment(tmp_path)
-    change(tmp_path, "base_s0", "details.json", preregistration={"question": "Why?"})
+    details = json.loads((tmp_path / "results/tiny/base_s0/details.json").read_text())
+    manifest = details["manifest"] | {"preregistration": {"question": "Why?"}}
+    change(tmp_path, "base_s0", "details.json", manifest=manifest)
     params = yaml.safe_load((tmp_path / "params.yaml").read_text())
     because = "a <i>reason</i> in *stars*\x1b[2J."
     params |= {"question": QUESTION, "expectation": [
@@ -142,7 +145,7 @@ def recorded_of(analysis, then, question=None, expectation=()):
     """What is said of when it was written."""
     analysis = deepcopy(replace(analysis, expectation=[*expectation]))
     for each in analysis.runs:
-        each.details.preregistration = then.get(each.name)
+        each.manifest.preregistration = then.get(each.name)
     return statement(question, analysis).record
 
 

@@ -1,22 +1,20 @@
-"""What was asked and expected when a training began, kept beside its checkpoint."""
+"""What was asked and expected when a training began, kept in its checkpoints."""
 
 from pathlib import Path
 
 import pytest
-import torch
 import yaml
 
-from pipelines.artifacts import preregistration
-from pipelines.artifacts.checkpoint import ENTRY, Manifest, load_model
+from pipelines.artifacts.checkpoint import load_model, peek
 from pipelines.artifacts.paths import checkpoint_path, results_folder, resume_folder
 from pipelines.artifacts.preregistration import Preregistration
 from pipelines.artifacts.results import Details, read
-from pipelines.artifacts.run_spec import RunSpec
-from pipelines.config.load import load_experiment
 from pipelines.config.schema import Bound, Expectation
 from pipelines.evaluate import stage as evaluate_stage
 from pipelines.tracking.describe import MAX_TAG
 from pipelines.train import stage as train_stage
+from tests.support.kills import killed
+from tests.support.mutants import rejects
 from tests.support.training import RUN, tracked_runs, train_run
 
 EXPECTED = {"arm": RUN, "than": "baseline", "bound": "no_difference", "because": "so"}
@@ -38,10 +36,10 @@ def stages(workspace, monkeypatch):
 
 
 def kept():
-    return preregistration.read("smoke", RUN)
+    return peek(checkpoint_path("smoke", RUN)).preregistration
 
 
-def test_it_lies_beside_the_checkpoint_in_details_and_in_mlflow(stages):
+def test_it_is_in_the_checkpoint_in_details_and_in_mlflow(stages):
     """It is no part of what tells trainings apart, but a training of its own has its own."""
     train_stage.main(RUN)
     assert kept() == STATED
@@ -51,7 +49,7 @@ def test_it_lies_beside_the_checkpoint_in_details_and_in_mlflow(stages):
     assert kept() == STATED
     evaluate_stage.main(RUN)
     details = read(results_folder("smoke", RUN) / "details.json", Details, "evaluate")
-    assert details.preregistration == STATED
+    assert details.manifest.preregistration == STATED
     assert not FOLDER.exists()
     _, (run,) = tracked_runs()
     assert run.data.tags["question"] == "Why?"
@@ -72,28 +70,13 @@ def test_long_texts_are_cut_to_what_mlflow_takes_and_nothing_stated_is_no_tag(wo
     assert "expectation" not in run.data.tags
 
 
-@pytest.mark.parametrize(
-    ("path", "begun"),
-    [
-        ("mine/00000007.ckpt", True),
-        ("mine/decay-5200/00000007.ckpt", True),
-        ("another/00000007.ckpt", False),
-    ],
-)
-def test_a_training_has_begun_where_a_checkpoint_says_so(stages, path, begun):
+@rejects("manifest.preregistration = «theirs→manifest»", "what a resumed training restates")
+@pytest.mark.parametrize("begun", [True, False])
+def test_a_training_has_begun_where_a_checkpoint_says_so(stages, begun):
     """Before that, what is stated may change; after it, what was stated then is kept."""
-    experiment = load_experiment()
-    manifest = Manifest("smoke", RUN, {}, {}, 1, "", "mine")
-    preregistration.record(RunSpec(experiment, RUN), manifest)
-    (FOLDER / path).parent.mkdir(parents=True, exist_ok=True)
-    torch.save({ENTRY: vars(manifest)}, FOLDER / path)
-    experiment.question = "What?"
-    preregistration.record(RunSpec(experiment, RUN), manifest)
-    checkpoint_path("smoke", RUN).parent.mkdir(parents=True)
-    preregistration.publish(manifest)
-    stated = kept()
-    assert stated and stated.question == ("Why?" if begun else "What?")
-    waiting = manifest.resume / "preregistration.json"
-    waiting.unlink()  # as of a training that was begun without the stage
-    preregistration.record(RunSpec(experiment, RUN), manifest)
-    assert waiting.exists() != begun
+    if begun:
+        with killed(3):
+            train_stage.main(RUN)
+    state("What?", [])
+    train_stage.main(RUN)
+    assert kept().question == ("Why?" if begun else "What?")

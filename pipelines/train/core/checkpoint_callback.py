@@ -41,7 +41,7 @@ class Checkpoints(StepCallback):
 
     def entries(self) -> dict[str, Any]:
         padding = {PADDING: self.padding} if self.padding else {}
-        return {ENTRY: vars(self.manifest), **padding}
+        return {ENTRY: self.manifest.entry, **padding}
 
     def on_load_checkpoint(
         self, trainer: L.Trainer, module: L.LightningModule, checkpoint: dict[str, Any]

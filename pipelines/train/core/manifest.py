@@ -6,6 +6,7 @@ import torch
 
 from pipelines.artifacts.checkpoint import Manifest
 from pipelines.artifacts.manifest import hash_of, settings_hash
+from pipelines.artifacts.preregistration import Preregistration
 from pipelines.artifacts.run_spec import RunSpec
 from pipelines.artifacts.tokens.shards import Shards
 from pipelines.common.provenance import device_name, git_revision
@@ -40,6 +41,7 @@ def make_manifest(spec: RunSpec, shards: Shards) -> Manifest:
         device=(f"{workers} × " if workers > 1 else "") + device_name(),
         parts=parts,
         parent=parent,
+        preregistration=Preregistration(spec.experiment.question, spec.experiment.expectation),
     )
 
 

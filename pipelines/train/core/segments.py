@@ -144,9 +144,8 @@ def is_complete(path: Path, manifest: Manifest) -> bool:
 def newest_checkpoint(
     folder: Path, manifest: Manifest, until: float = inf
 ) -> tuple[Path, dict[str, Any]] | None:
-    """The newest readable checkpoint of this very run up to a step, and its content.
-
-    Fills in the manifest's tracking_key.
+    """The newest readable checkpoint of this very run up to a step, and its content. See read_own
+    for what of the manifest it fills in.
     """
     for path in reversed(numbered(folder)):
         if int(path.stem) > until:
@@ -159,8 +158,8 @@ def newest_checkpoint(
 def read_own(path: Path, manifest: Manifest, otherwise: str) -> dict[str, Any] | None:
     """The content of a checkpoint, if there is one and it is of this very specification.
 
-    A damaged one is reported, with what is done ``otherwise``, and renamed. Fills in the manifest's
-    tracking_key.
+    A damaged one is reported, with what is done ``otherwise``, and renamed. Fills in what of the
+    manifest is of the training's beginning: tracking_key and preregistration.
     """
     if not path.exists():
         return None
@@ -174,4 +173,5 @@ def read_own(path: Path, manifest: Manifest, otherwise: str) -> dict[str, Any] |
     if theirs.spec_hash != manifest.spec_hash:
         return None
     manifest.tracking_key = theirs.tracking_key or manifest.tracking_key
+    manifest.preregistration = theirs.preregistration
     return content
