@@ -7,6 +7,7 @@ A checkpoint is Lightning's file with one more entry, the manifest as plain data
 import json
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 from zipfile import BadZipFile, ZipFile
@@ -51,9 +52,9 @@ class Manifest:
 
     @property
     def entry(self) -> dict[str, Any]:
-        """What a checkpoint has of it: no classes, so enumerations are strings."""
-        plain: dict[str, Any] = json.loads(json.dumps(asdict(self)))
-        return plain
+        """What a checkpoint has of it: no classes, and enumerations by their values."""
+        said: dict[str, Any] = json.loads(json.dumps(asdict(self), default=attrgetter("value")))
+        return said
 
     @property
     def resume(self) -> Path:

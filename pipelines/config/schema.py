@@ -234,7 +234,7 @@ class EvaluationConfig:
             raise ValueError(f"particles: {self.particles} must be at least 1, or {AUTO}")
 
 
-class Bound(StrEnum):
+class Bound(Enum):
     """How an arm's bound is expected to compare with another's."""
 
     lower = "lower"  # the arm is better
@@ -244,7 +244,7 @@ class Bound(StrEnum):
     @property
     def verdict(self) -> str:
         """As the rule for differences says it."""
-        return self.value.replace("_", " ")
+        return str(self.value).replace("_", " ")
 
 
 @dataclass
