@@ -47,7 +47,7 @@ def measure(turns: int, quick: bool) -> list[Figure]:
                 for part in parts
             ]
             written = tokenize_parts(tasks, whole_cores())
-            assert sum(header.text_bytes for _, header in written) == size
+            assert sum(shard.bytes for _, shard in written) == size
 
         def alone() -> None:
             ByteTokenizer(Tokenizer.from_file(str(path)), EOT).tokenizer.encode_batch_fast(valid)

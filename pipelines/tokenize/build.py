@@ -7,17 +7,17 @@ file for each part of the corpus. It uses a process per core. A killed run leave
 in data/tokens/<name>.partial, where the next run continues if code and data are the same.
 """
 
-import json
+from contextlib import suppress
 from dataclasses import asdict
 from functools import partial
-from hashlib import sha256
+from itertools import chain
 from pathlib import Path
 
 from ftmodel.synthetic.registry import PROCESSES
 from pipelines.artifacts import corpus
 from pipelines.artifacts.paths import corpus_folder, tokens_folder
-from pipelines.artifacts.tokens.shards import Metadata, Shard, Split, write_metadata
-from pipelines.artifacts.tokens.token_file import Header, TokenFile, token_dtype
+from pipelines.artifacts.tokens.shards import Metadata, Split, write_metadata
+from pipelines.artifacts.tokens.token_file import Shard, TokenFile, token_dtype
 from pipelines.common.arguments import DATASET
 from pipelines.common.atomic_files import replace_folder, write_file
 from pipelines.common.console import Bar
@@ -59,57 +59,41 @@ def make_vocabulary(name: str, data: Data, train_parts: list[Path], path: Path) 
     return Metadata(vocab_size, dtype, row, end_of_text, tokenizer=sha256_of(path), splits={})
 
 
-def source_of(metadata: Metadata, part_sha256: str) -> str:
-    """SHA-256 of the data and settings that decide a token file. The version of the code is left
-    out: other code that makes the same tokens must leave every byte of the file the same.
-    """
-    vocabulary = (metadata.tokenizer, metadata.vocab_size, metadata.end_of_text)
-    layout = (metadata.dtype, metadata.row_length)
-    return sha256(json.dumps([*vocabulary, *layout, part_sha256]).encode()).hexdigest()
-
-
-def finished_header(task: Task) -> Header | None:
-    """The header of a task's token file, if a killed run has finished it."""
-    try:
+def finished(task: Task) -> Shard | None:
+    """What a killed run has made of a task, if it has finished it."""
+    with suppress(UserError):
         file = TokenFile(task.target)
-        if file.header.source == task.source:
+        if file.shard.source == task.source:
             file.read()
-            return file.header
-    except UserError:
-        pass
+            return file.shard
     return None
 
 
-def write_token_files(
-    name: str, tasks: dict[Path, Task], folder: Path, cores: int
-) -> dict[Path, Header]:
-    """Each task's header; finished files stay, whatever else is in ``folder`` is removed."""
-    headers = {part: header for part, task in tasks.items() if (header := finished_header(task))}
-    current = {folder / file for file in ("tokenizer.json", ORIGIN)}
-    for path in set(folder.iterdir()) - current - {tasks[part].target for part in headers}:
+def write_token_files(name: str, tasks: list[Task], folder: Path, cores: int) -> dict[Path, Shard]:
+    """What has become of each part of the corpus; finished files stay, and no others."""
+    for path in {*folder.glob("*.tokens")} - {task.target for task in tasks}:
         path.unlink()
-    if headers:
-        print(f"{name}: {len(headers)} of {len(tasks)} token files are there already")
-    waiting = [task for part, task in tasks.items() if part not in headers]
+    shards = {task.part: shard for task in tasks if (shard := finished(task))}
+    if shards:
+        print(f"{name}: {len(shards)} of {len(tasks)} token files are there already")
+    waiting = [task for task in tasks if task.part not in shards]
     with Bar(
-        len(tasks), initial=len(headers), desc=name, unit="part", leave=False, delay=1
+        len(tasks), initial=len(shards), desc=name, unit="part", leave=False, delay=1
     ) as progress:
-        for task, header in tokenize_parts(waiting, cores):
-            headers[task.part] = header
+        for task, shard in tokenize_parts(waiting, cores):
+            shards[task.part] = shard
             progress.update()
-    return headers
+    return shards
 
 
-def make_split(tasks: list[Task], headers: list[Header]) -> Split:
+def make_split(parts: list[Path], shards: list[Shard]) -> Split:
+    documents = sum(shard.documents for shard in shards)
     return Split(
-        tokens=sum(header.tokens for header in headers),
-        documents=sum(header.documents for header in headers),
-        bytes=sum(header.text_bytes for header in headers),
-        shards=[Shard.of(task.target, header) for task, header in zip(tasks, headers, strict=True)],
-        left_out=sum(
-            corpus.count_documents(task.part) - header.documents
-            for task, header in zip(tasks, headers, strict=True)
-        ),
+        tokens=sum(shard.tokens for shard in shards),
+        documents=documents,
+        bytes=sum(shard.bytes for shard in shards),
+        shards=shards,
+        left_out=sum(map(corpus.count_documents, parts)) - documents,
     )
 
 
@@ -132,31 +116,24 @@ def tokenize(
     UserError, that of ``verify`` once they are made, or OSError if the disk is full.
     """
     parts = {split: corpus.parts(source, split) for split in corpus.SPLITS}
-    sha256s = {part: sha256_of(part) for split in corpus.SPLITS for part in parts[split]}
+    sha256s = {part: sha256_of(part) for part in chain(*parts.values())}
+    of_tokenizer = [sha256s[part] for part in parts["train"]]
+    if isinstance(data, TextData) and data.tokenizer and Path(data.tokenizer).is_file():
+        of_tokenizer = [sha256_of(Path(data.tokenizer))]
     with replace_folder(target, keep=True) as folder:
-        training_text = [sha256s[part] for part in parts["train"]]  # of which a tokenizer is made
-        origin = repr((code_version("tokenize"), data, training_text))
+        origin = repr((code_version("tokenize"), data, of_tokenizer))
         drop_files_of_other_origin(name, folder, origin)
         tokenizer = folder / "tokenizer.json"
         metadata = make_vocabulary(name, data, parts["train"], tokenizer)
         end_of_text = data.end_of_text if isinstance(data, TextData) else None
-        tasks = {
-            part: Task(
-                part=part,
-                target=folder / f"{part.stem}.tokens",
-                tokenizer=tokenizer,
-                end_of_text=end_of_text,
-                row_length=metadata.row_length,
-                dtype=metadata.dtype,
-                source=source_of(metadata, part_sha256),
-            )
-            for part, part_sha256 in sha256s.items()
-        }
-        headers = write_token_files(name, tasks, folder, cores)
-        for split in corpus.SPLITS:
-            counts = make_split(
-                [tasks[part] for part in parts[split]], [headers[part] for part in parts[split]]
-            )
+        row, dtype = metadata.row_length, metadata.dtype
+        tasks = [
+            Task(part, folder / f"{part.stem}.tokens", tokenizer, end_of_text, row, dtype, source)
+            for part, source in sha256s.items()
+        ]
+        shards = write_token_files(name, tasks, folder, cores)
+        for split, of_split in parts.items():
+            counts = make_split(of_split, [shards[part] for part in of_split])
             metadata.splits[split] = counts
             left_out = f"; {counts.left_out:,} left out" if counts.left_out else ""
             print(

@@ -12,7 +12,7 @@ from tokenizers import Tokenizer
 
 from pipelines.artifacts import corpus
 from pipelines.artifacts.tokens.byte_tokenizer import ByteTokenizer
-from pipelines.artifacts.tokens.token_file import Header, Ids, write_tokens
+from pipelines.artifacts.tokens.token_file import Ids, Shard, write_tokens
 from pipelines.cluster.workers import run_tasks
 from pipelines.common.errors import UserError
 from pipelines.tokenize.pieces import pieces
@@ -30,7 +30,7 @@ class Task:
     end_of_text: str | None  # None for rows
     row_length: int | None
     dtype: str
-    source: str  # SHA-256 of the data and settings that decide the file
+    source: str  # SHA-256 of the part
 
 
 def text_chunks(
@@ -84,7 +84,7 @@ def row_chunks(
     yield from map(encode, corpus.batches(documents, ENCODED_BYTES // 4, lambda _: row))
 
 
-def tokenize_part(task: Task) -> Header:
+def tokenize_part(task: Task) -> Shard:
     """Write the token file of a part; raises UserError, or OSError where there is no room."""
     documents = corpus.documents(task.part)
     loaded = Tokenizer.from_file(str(task.tokenizer))
@@ -99,10 +99,10 @@ def tokenize_part(task: Task) -> Header:
         raise OSError(error.errno, error.strerror, str(task.target)) from None
 
 
-def token_files(task: Task) -> Iterator[Header]:
+def token_files(task: Task) -> Iterator[Shard]:
     yield tokenize_part(task)
 
 
-def tokenize_parts(tasks: list[Task], cores: int) -> Iterator[tuple[Task, Header]]:
+def tokenize_parts(tasks: list[Task], cores: int) -> Iterator[tuple[Task, Shard]]:
     """Write token files as they get done; raises UserError or OSError."""
     return run_tasks(token_files, tasks, cores)

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from pipelines.artifacts import corpus
-from pipelines.artifacts.tokens.shards import Metadata, Shard, Shards, Split, write_metadata
+from pipelines.artifacts.tokens.shards import Metadata, Shards, Split, write_metadata
 from pipelines.artifacts.tokens.token_file import token_dtype, write_tokens
 
 END = 0  # id of the end of text in shards made by hand
@@ -39,7 +39,7 @@ def write_shards(
             path = folder / f"{split}-{number:05d}.tokens"
             documents = len(ids) // row if row else list(ids).count(END)
             chunk = (np.array(ids, np.uint32), documents, 3 * len(ids))
-            shards.append(Shard.of(path, write_tokens(path, [chunk], token_dtype(vocab_size))))
+            shards.append(write_tokens(path, [chunk], token_dtype(vocab_size)))
         tokens = sum(map(len, files))
         splits[split] = Split(tokens, sum(list(f).count(END) for f in files), 3 * tokens, shards)
     end = None if row else END

@@ -25,24 +25,11 @@ from torch import Tensor
 
 from pipelines.artifacts.corpus import SPLITS
 from pipelines.artifacts.tokens.byte_tokenizer import ByteTokenizer
-from pipelines.artifacts.tokens.token_file import Header, TokenFile, again
+from pipelines.artifacts.tokens.token_file import Shard, TokenFile, again
 from pipelines.common.errors import UserError
 
 CHECKED_BYTES = 1 << 26  # at once, a tenth of a second; of more, a block when it is first read
 MAX_OPEN_FILES = 256  # kept mapped; a map takes a file descriptor
-
-
-@dataclass
-class Shard:
-    """A token file, as metadata.json knows it."""
-
-    file: str
-    tokens: int
-    sha256: str  # of its ids
-
-    @classmethod
-    def of(cls, path: Path, header: Header) -> "Shard":
-        return cls(path.name, header.tokens, header.sha256)
 
 
 @dataclass
@@ -121,27 +108,20 @@ class Shards:
         self.folder = folder
         self.metadata = read_metadata(folder)
         self.tokenizer_json()
-        self.files = {name: self.open(split) for name, split in self.metadata.splits.items()}
+        splits = self.metadata.splits.items()
+        self.files = {name: [*map(self.open, split.shards)] for name, split in splits}
         files = [file for split in self.files.values() for file in split]
         if sum(len(f) * f.dtype.itemsize for f in files) <= CHECKED_BYTES:
             for file in files:
                 file.read()
 
-    def open(self, split: Split) -> list[TokenFile]:
-        files = []
-        for shard in split.shards:
-            file = TokenFile(self.folder / shard.file)
-            if file.header.sha256 != shard.sha256 or len(file) != shard.tokens:
-                raise UserError(
-                    f"{file.path}: not the file of this name in metadata.json; {again(file.path)}"
-                )
-            if len(file) and file.header.max_id >= self.metadata.vocab_size:
-                raise UserError(
-                    f"{file.path}: token id {file.header.max_id} is outside the vocabulary of "
-                    f"{self.metadata.vocab_size}"
-                )
-            files.append(file)
-        return files
+    def open(self, shard: Shard) -> TokenFile:
+        file = TokenFile(self.folder / shard.file)
+        if file.shard != shard or len(file) != shard.tokens:
+            raise UserError(
+                f"{file.path}: not the file of this name in metadata.json; {again(file.path)}"
+            )
+        return file
 
     def tokenizer_json(self) -> str:
         """Raises UserError if tokenizer.json is not the one that the shards were made with."""

@@ -3,20 +3,19 @@
     ids     (tokens,), uint16 or uint32
     crc32   of each BLOCK_TOKENS ids, the last block being what is left
 
-Its metadata are a Header and the CRC-32 of that. Opening a file reads no ids, so that it costs the
-same whatever the file's size; a block is checked when it is first read.
+Its metadata are those of a Shard. Opening a file reads no ids, so that it costs the same whatever
+the file's size; a block is checked when it is first read.
 """
 
+import json
 from collections.abc import Iterable
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import asdict, dataclass
 from hashlib import sha256
 from pathlib import Path
 from zlib import crc32
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import TypeAdapter
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
@@ -24,23 +23,21 @@ from pipelines.common.atomic_files import write_file
 from pipelines.common.errors import UserError
 
 BLOCK_TOKENS = 1 << 16
+DTYPES = {"U16": "<u2", "U32": "<u4"}  # of ids, by the names of safetensors
 
 Ids = NDArray[np.unsignedinteger]
 
 
 @dataclass
-class Header:
+class Shard:
+    """What a token file says of itself, and metadata.json of it."""
+
+    file: str
     tokens: int
     documents: int
-    text_bytes: int
-    max_id: int  # 0 if there is no token
-    dtype: str
-    block: int  # tokens
+    bytes: int  # of text
     sha256: str  # of the ids
-    source: str  # SHA-256 of the data and settings that the file was made from
-
-
-ADAPTER = TypeAdapter(Header)
+    source: str = ""  # SHA-256 of the part of the corpus
 
 
 def token_dtype(vocab_size: int) -> str:
@@ -50,7 +47,7 @@ def token_dtype(vocab_size: int) -> str:
 
 def write_tokens(
     path: Path, chunks: Iterable[tuple[Ids, int, int]], dtype: str, source: str = ""
-) -> Header:
+) -> Shard:
     """Write a token file of ids with the documents and bytes of text they add; raises OSError."""
     parts, documents, size = [np.empty(0, dtype)], 0, 0
     for ids, more_documents, more_bytes in chunks:
@@ -58,22 +55,12 @@ def write_tokens(
         parts.append(ids.astype(dtype))
         documents, size = documents + more_documents, size + more_bytes
     ids = np.concatenate(parts)
-    header = Header(
-        tokens=len(ids),
-        documents=documents,
-        text_bytes=size,
-        max_id=int(ids.max(initial=0)),
-        dtype=dtype,
-        block=BLOCK_TOKENS,
-        sha256=sha256(ids.data).hexdigest(),
-        source=source,
-    )
-    said = ADAPTER.dump_json(header)
+    shard = Shard(path.name, len(ids), documents, size, sha256(ids.data).hexdigest(), source)
     blocks = [crc32(ids[at : at + BLOCK_TOKENS].data) for at in range(0, len(ids), BLOCK_TOKENS)]
     tensors = {"ids": ids, "crc32": np.array(blocks, np.uint32)}
     # one entry: safetensors keeps no order of several
-    write_file(path, save(tensors, {"header": f"{crc32(said)} {said.decode()}"}))
-    return header
+    write_file(path, save(tensors, {"shard": json.dumps(asdict(shard))}))
+    return shard
 
 
 def again(path: Path) -> str:
@@ -83,33 +70,30 @@ def again(path: Path) -> str:
     return f"`dvc repro -f -s tokenize@{path.parent.name.removesuffix('.partial')}` makes it again"
 
 
-def read_header(path: Path) -> Header:
-    """A token file's header; raises UserError if it is missing, foreign, damaged or cut short."""
-    try:
-        with safe_open(path, "np") as file:
-            names, said = sorted(file.keys()), (file.metadata() or {})["header"]
-        check, _, header = said.partition(" ")
-        if names != ["crc32", "ids"] or check != str(crc32(header.encode())):
-            raise ValueError("its header is damaged")
-        return ADAPTER.validate_json(header)
-    except OSError as error:
-        reason = str(error).partition(":")[0]
-        raise UserError(f"{path}: {reason}; {again(path)}") from None
-    except (SafetensorError, KeyError, ValueError) as error:
-        words = " ".join(str(error).split())
-        raise UserError(f"{path}: not a token file, or damaged ({words}); {again(path)}") from None
-
-
 class TokenFile:
     """Read-only token ids of a file, each block of them checked when it is first read."""
 
     def __init__(self, path: Path) -> None:
-        """Raises UserError as read_header does."""
-        self.path, self.header = path, read_header(path)
-        self.dtype = np.dtype(self.header.dtype).newbyteorder("<")
+        """Raises UserError if the file is missing, foreign or cut short."""
+        self.path = path
+        try:
+            with safe_open(path, "np") as file:
+                self.shard = Shard(**json.loads((file.metadata() or {})["shard"]))
+                ids = file.get_slice("ids")
+                (self.tokens,), self.dtype = ids.get_shape(), np.dtype(DTYPES[ids.get_dtype()])
+                self.checksums: list[int] = file.get_tensor("crc32").tolist()
+        except OSError as error:
+            reason = str(error).partition(":")[0]
+            raise UserError(f"{path}: {reason}; {again(path)}") from None
+        except (SafetensorError, LookupError, TypeError, ValueError) as error:
+            words = " ".join(str(error).split())
+            raise UserError(
+                f"{path}: not a token file, or damaged ({words}); {again(path)}"
+            ) from None
+        self.checked = bytearray(len(self.checksums))  # 1 for each block that has been
 
     def __len__(self) -> int:
-        return self.header.tokens
+        return self.tokens
 
     def map(self) -> Ids:
         """All ids (tokens,), unchecked, in memory that the system fills as it is read."""
@@ -118,21 +102,9 @@ class TokenFile:
         start = self.path.stat().st_size - len(self) * self.dtype.itemsize  # ids are last
         return np.asarray(np.memmap(self.path, self.dtype, "r", start))
 
-    @cached_property
-    def checksums(self) -> list[int]:
-        """CRC-32 of each block."""
-        with safe_open(self.path, "np") as file:
-            checksums: list[int] = file.get_tensor("crc32").tolist()
-        return checksums
-
-    @cached_property
-    def checked(self) -> bytearray:
-        """1 for each block whose checksum has been verified."""
-        return bytearray(len(self.checksums))
-
     def check(self, ids: Ids, start: int, stop: int) -> None:
         """Raise UserError if a block of ``ids`` with tokens ``start`` … ``stop`` − 1 is damaged."""
-        size = self.header.block
+        size = BLOCK_TOKENS
         for block in range(start // size, -(-stop // size)):
             if not self.checked[block]:
                 if crc32(ids[block * size : (block + 1) * size].data) != self.checksums[block]:
