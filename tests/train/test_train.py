@@ -127,7 +127,7 @@ def test_a_damaged_newest_checkpoint_is_reported_and_the_one_before_used(
     damage(newest)
     later = resume() / "00000030.ckpt"  # which must not push out a good one
     later.write_bytes(b"no checkpoint")
-    later.with_suffix(".unreadable").mkdir()  # of an earlier damage: it is replaced
+    later.with_suffix(".unreadable").write_bytes(b"")  # of an earlier damage: it is replaced
     steps_taken.clear()
     again = train_run()
     said = capsys.readouterr().out
