@@ -3,12 +3,8 @@
 A store that is away, slow or dying stops no training, and gets the rest when it is back.
 """
 
-from argparse import Namespace
 from contextlib import suppress
 from threading import Event, Thread
-from typing import Any
-
-from lightning.pytorch.loggers.logger import Logger
 
 from pipelines.common.console import say
 from pipelines.common.errors import UserError
@@ -21,12 +17,11 @@ SYNC_SECONDS = 5.0  # between two syncs
 MAX_RETRY_SECONDS = 60.0  # between two tries while the store is away
 
 
-class Tracking(Logger):
-    """Lightning's logger: rows of the curve go to curve/ and curve_by_tokens/, others to curve/."""
+class Tracking:
+    """Writes a run's journal, and has a thread send it."""
 
     def __init__(self, journal: Journal, note: str = "") -> None:
         """``note`` describes the experiment. Raises UserError as Store does."""
-        super().__init__()
         self.journal, self.note = journal, note
         self.sync, self.system = Sync(Store()), SystemMetrics()
         self.away, self.ending = False, Event()
@@ -34,24 +29,9 @@ class Tracking(Logger):
         self.thread = Thread(target=self.keep_up, daemon=True)
         self.thread.start()
 
-    @property
-    def name(self) -> str:
-        return self.journal.run.experiment
-
-    @property
-    def version(self) -> str:
-        return self.journal.run.key
-
-    def log_hyperparams(
-        self, params: dict[str, Any] | Namespace, *args: Any, **kwargs: Any
-    ) -> None:
-        """The journal begins with all settings."""
-
-    def log_metrics(self, metrics: dict[str, float], step: int | None = None) -> None:
-        if "tokens" in metrics:
-            self.journal.add_row(metrics, self.system.sample)
-        else:
-            self.log_figures("curve", metrics, step or 0)
+    def log_row(self, row: dict[str, float]) -> None:
+        """Of the training curve: its figures go to curve/ and curve_by_tokens/."""
+        self.journal.add_row(row, self.system.sample)
 
     def log_figures(self, prefix: str, figures: dict[str, float], step: int) -> None:
         self.journal.append(prefix=prefix, figures=figures, step=step)

@@ -221,10 +221,10 @@ def test_the_machine_is_sampled_with_rows_and_not_more_often_than_every_few_seco
     clock = [100.0]
     monkeypatch.setattr(system_metrics, "monotonic", lambda: clock[0])
     monkeypatch.setattr(live, "Thread", Mock())
-    logger = Tracking(journal)
+    tracking = Tracking(journal)
     for step, seconds in ((1, 0.0), (2, SAMPLE_SECONDS - 1), (3, 1.0), (4, SAMPLE_SECONDS)):
         clock[0] += seconds
-        logger.log_metrics({"step": step, "tokens": 10 * step, "ce_nats": 1.0}, step)
+        tracking.log_row({"step": step, "tokens": 10 * step, "ce_nats": 1.0})
     points = [point for point in read_journal(journal.path).points if "system/" in point.key]
     cpu = [(point.key, point.step) for point in points if "cpu" in point.key]
     assert cpu == [("system/cpu_utilization_percentage", step) for step in (1, 3, 4)]

@@ -1,7 +1,5 @@
 """Data order and latent noise are pure functions of seed, step and row of the batch."""
 
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 import torch
@@ -44,11 +42,10 @@ def test_a_batch_depends_on_seed_and_step_alone():
     assert numbers(StepBatches(Numbered(), 4, 5, seed=4), range(5)) != full
 
 
-def test_the_sampler_goes_on_from_the_current_step_but_counts_the_whole_run():
-    trainer = SimpleNamespace(global_step=3)
-    sampler = FromStep(lambda: trainer.global_step, 5)
-    assert list(sampler) == [3, 4]
-    assert len(sampler) == 5
+def test_the_sampler_goes_on_from_a_step_but_counts_the_whole_run():
+    sampler = FromStep(3, StepBatches(Numbered(), 4, 5, seed=0, share=Share(accumulate=2)))
+    assert list(sampler) == [6, 7, 8, 9]
+    assert len(sampler) == 10
 
 
 @rejects("step, «rows→range(len(rows))»)", "the same noise for every worker")

@@ -4,11 +4,10 @@ A resumed run therefore sees exactly the batches it would have seen, and so does
 are shared out among another number of workers.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
-import lightning as L
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -88,27 +87,17 @@ class StepBatches(Dataset[dict[str, Tensor]]):
 
 
 class FromStep(Sampler[int]):
-    """Items from the trainer's current step to the last; its length is always the whole run's."""
+    """Items from a step to the last; for Lightning the length is always the whole run's."""
 
-    def __init__(self, current: Callable[[], int], steps: int, accumulate: int = 1) -> None:
-        self.current, self.steps, self.accumulate = current, steps, accumulate
+    def __init__(self, step: int, batches: StepBatches) -> None:
+        self.first, self.count = step * batches.share.accumulate, len(batches)
 
     def __len__(self) -> int:
-        return self.steps * self.accumulate
+        return self.count
 
     def __iter__(self) -> Iterator[int]:
-        return iter(range(self.current() * self.accumulate, len(self)))
+        return iter(range(self.first, self.count))
 
 
-class BatchModule(L.LightningDataModule):
-    def __init__(self, batches: StepBatches) -> None:
-        super().__init__()
-        self.batches = batches
-
-    def train_dataloader(self) -> DataLoader[dict[str, Tensor]]:
-        assert self.trainer is not None
-        trainer = self.trainer
-        sampler = FromStep(
-            lambda: trainer.global_step, self.batches.steps, self.batches.share.accumulate
-        )
-        return DataLoader(self.batches, batch_size=None, sampler=sampler)
+def batches_from(step: int, batches: StepBatches) -> DataLoader[dict[str, Tensor]]:
+    return DataLoader(batches, batch_size=None, sampler=FromStep(step, batches))

@@ -22,8 +22,8 @@ class CurveCallback(StepCallback):
     into a row, and keeps the rows in the checkpoint.
 
     A row ends at each of ``ends``, too. Rows of the trunk and of the last segment, in which each
-    step of the run comes once, go to the Trainer's loggers and to ``watch``. A bit of z is in use
-    if its KL is above a tenth of its even share of κ, as a latent is that has not collapsed.
+    step of the run comes once, go to ``record`` and to ``watch``. A bit of z is in use if its KL is
+    above a tenth of its even share of κ, as a latent is that has not collapsed.
     """
 
     def __init__(
@@ -39,6 +39,7 @@ class CurveCallback(StepCallback):
         self.kappa = kappa
         self.segment, self.every, self.ends = segment, every, ends
         self.batch_tokens, self.watch = batch_tokens, watch
+        self.record: Watch | None = None  # called with a resumed run's earlier rows, too
         self.rows: Curve = []
         self.since, self.steps_since = 0.0, 0
 
@@ -60,8 +61,8 @@ class CurveCallback(StepCallback):
     def on_train_start(self, trainer: L.Trainer, module: L.LightningModule) -> None:
         super().on_train_start(trainer, module)
         self.since = perf_counter()
-        for row in self.rows:  # of before: a logger may not have them all
-            self.log_row(trainer, row)
+        for row in self.rows:
+            self.log_row(row)
 
     def on_step(self, trainer: L.Trainer) -> None:
         self.steps_since += 1
@@ -72,7 +73,7 @@ class CurveCallback(StepCallback):
         # for callbacks and the like; of every value, as Lightning has it, 0.3 ms would be lost
         for name, value in row.figures().items():
             L.LightningModule.log(trainer.lightning_module, name, value)
-        self.log_row(trainer, row)
+        self.log_row(row)
         if self.watch and self.step <= self.segment.trunk:
             self.watch(row.figures())
 
@@ -104,10 +105,9 @@ class CurveCallback(StepCallback):
             others=mean,
         )
 
-    def log_row(self, trainer: L.Trainer, row: CurveRow) -> None:
-        if row.step <= self.segment.trunk:
-            for logger in trainer.loggers:
-                logger.log_metrics(row.figures(), step=row.step)
+    def log_row(self, row: CurveRow) -> None:
+        if self.record and row.step <= self.segment.trunk:
+            self.record(row.figures())
 
 
 def over_workers(trainer: L.Trainer, values: list[Tensor]) -> list[Tensor]:

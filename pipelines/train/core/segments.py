@@ -90,6 +90,10 @@ class Start:
     segment: Segment
     checkpoint: Path | None
 
+    @property
+    def step(self) -> int:
+        return int(self.checkpoint.stem) if self.checkpoint else 0
+
 
 def find_start(spec: RunSpec, manifest: Manifest) -> Start:
     root = manifest.resume

@@ -11,6 +11,7 @@ from typing import Any
 import lightning as L
 import torch
 from lightning.fabric.plugins.environments.lightning import LightningEnvironment
+from torch.utils.data import DataLoader
 
 from ftmodel.conversion.latent_start import StartLosses
 from ftmodel.kernels.install import use_kernels
@@ -29,7 +30,7 @@ from pipelines.tracking.describe import experiment_note
 from pipelines.tracking.journal import open_journal
 from pipelines.tracking.live import Tracking
 from pipelines.train.core.acceleration import Compiled, speed_up
-from pipelines.train.core.batches import BatchModule, Share, StepBatches
+from pipelines.train.core.batches import Share, StepBatches, batches_from
 from pipelines.train.core.checkpoint_callback import Checkpoints
 from pipelines.train.core.checkpoint_io import WholeFiles
 from pipelines.train.core.curve_callback import CurveCallback, Watch
@@ -87,7 +88,7 @@ class SegmentTraining:
         note = "" if journal.run.parent else experiment_note(experiment)
         self.tracking = Tracking(journal, note)
         if checkpoint:
-            say(f"{self.title}: going on from step {int(checkpoint.stem)}")
+            say(f"{self.title}: going on from step {self.start.step}")
 
     def build_module(self, shards: Shards) -> TrainingModule:
         """The module, with weights drawn from the run's seed."""
@@ -134,7 +135,7 @@ class SegmentTraining:
             )
         say(f"{self.title}: {words}")
 
-    def build_batches(self, shards: Shards) -> BatchModule:
+    def build_batches(self, shards: Shards) -> DataLoader[dict[str, torch.Tensor]]:
         spec, process = self.spec, self.process
         batches = StepBatches(
             shards.windows("train", spec.config.context),
@@ -144,7 +145,7 @@ class SegmentTraining:
             spec.config.noise_width,
             Share(process.rank, process.world_size, spec.experiment.compute.accumulate),
         )
-        return BatchModule(batches)
+        return batches_from(self.start.step, batches)
 
     def build_callbacks(self, shards: Shards) -> list[L.Callback]:
         spec, kappa_bits = self.spec, self.spec.run.kappa_bits
@@ -152,6 +153,8 @@ class SegmentTraining:
         ends = row_ends(self.segment, segments(spec))
         kappa = 0.0 if kappa_bits is None else kl_of_use(spec.config, kappa_bits)
         curve = CurveCallback(self.segment, every, ends, spec.batch_tokens, self.watch, kappa)
+        if self.tracking:
+            curve.record = self.tracking.log_row
         callbacks: list[L.Callback] = [curve]
         if held_out := spec.experiment.evaluation.every_tokens:
             callbacks.insert(0, HeldOut(spec, shards, curve, held_out))
@@ -180,8 +183,7 @@ class SegmentTraining:
             accumulate_grad_batches=compute.accumulate,
             use_distributed_sampler=False,
             callbacks=callbacks,
-            logger=self.tracking or False,
-            log_every_n_steps=0,  # CurveCallback logs its rows
+            logger=False,  # CurveCallback logs its rows
             enable_progress_bar=False,  # Progress is one
             enable_checkpointing=False,
             enable_model_summary=False,
@@ -194,7 +196,7 @@ class SegmentTraining:
         trainer = self.build_trainer(self.build_callbacks(shards))
         checkpoint = self.start.checkpoint
         try:
-            trainer.fit(module, datamodule=batches, ckpt_path=checkpoint, weights_only=True)
+            trainer.fit(module, batches, ckpt_path=checkpoint, weights_only=True)
         except BaseException as error:
             if self.tracking:
                 with suppress(UserError):  # the disk may be full: ``error`` says more
