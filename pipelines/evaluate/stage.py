@@ -8,18 +8,21 @@ them to the MLflow run of the training.
 """
 
 import os
+import shutil
+from contextlib import suppress
 from dataclasses import asdict
 from functools import partial
 from math import isnan
+from pathlib import Path
 
 import torch
 
 from ftmodel.model.free_transformer import FreeTransformer
 from ftmodel.model.objective import collapsed, kl_of_use
 from pipelines.artifacts import results
-from pipelines.artifacts.checkpoint import remove_finished
+from pipelines.artifacts.checkpoint import Manifest, remove_finished
 from pipelines.artifacts.curve import Curve, read_curve
-from pipelines.artifacts.manifest import load_trained
+from pipelines.artifacts.manifest import hash_of, load_trained
 from pipelines.artifacts.results import (
     BudgetFigures,
     Details,
@@ -30,8 +33,8 @@ from pipelines.artifacts.tokens.shards import Shards
 from pipelines.cluster.dispatch import here_or_on_a_worker
 from pipelines.common.allocator import keep_freed_memory
 from pipelines.common.arguments import RUN
-from pipelines.common.errors import UserError
 from pipelines.common.gpu_memory import full_memory
+from pipelines.common.source_code import code_version
 from pipelines.config.data import Data
 from pipelines.config.frozen import REUSED, Frozen, freeze
 from pipelines.config.schema import EvaluationConfig
@@ -49,9 +52,9 @@ from pipelines.evaluate import (
 )
 from pipelines.evaluate.bounds import DocumentScores, results_of, score, with_proposal
 from pipelines.evaluate.measurement import Context, Measurement
-from pipelines.evaluate.unrecorded import Unrecorded
 from pipelines.tracking.sync import sync_stage
 
+FILES = ("evaluation.json", "details.json", "metrics.json")  # in the order of writing
 # besides the bounds, which every model has on any data
 MEASUREMENTS: list[Measurement] = [
     generations,
@@ -141,6 +144,17 @@ def measure_all(
     return evaluation, details
 
 
+def waiting_folder(spec: RunSpec, manifest: Manifest) -> Path:
+    """Where figures of a checkpoint wait until they are recorded, if they would be measured again
+    as they are.
+    """
+    decisive = (
+        *(asdict(spec.experiment.evaluation), manifest.spec_hash, manifest.tracking_key),
+        *(manifest.data_hash, code_version("evaluate"), str(torch.__version__)),
+    )
+    return spec.beside_resume("evaluate") / hash_of(decisive)[:16]
+
+
 def measure(spec: RunSpec, frozen: Frozen | None = None, clean_up: bool = True) -> None:
     """Evaluate a trained run: its files in results/ and its MLflow run. Raises UserError, also if
     its stage was ``frozen`` and params.yaml says something else in the end.
@@ -148,27 +162,31 @@ def measure(spec: RunSpec, frozen: Frozen | None = None, clean_up: bool = True) 
     ``clean_up`` deletes what the training could be resumed from.
     """
     keep_freed_memory()
-    folder, name = spec.results, spec.name
+    name = spec.name
     model, manifest, shards = load_trained(spec)
-    curve = read_curve(folder / "curve.csv")
-    unrecorded = Unrecorded(spec, manifest)
-    with full_memory(name, "evaluation.batch_tokens or evaluation.particles"):
-        evaluation, details = unrecorded.read() or measure_all(spec, model, shards, curve)
-    details.manifest = manifest  # figures that were kept may be of an equal training before
+    curve = read_curve(spec.results / "curve.csv")
+    waiting = waiting_folder(spec, manifest)
+    if (waiting / FILES[-1]).exists():
+        print(f"taken from {waiting}, where they were kept", flush=True)
+    else:
+        with full_memory(name, "evaluation.batch_tokens or evaluation.particles"):
+            evaluation, details = measure_all(spec, model, shards, curve)
+        details.manifest = manifest
+        waiting.mkdir(parents=True, exist_ok=True)
+        contents = evaluation, details, headline(evaluation)
+        for file, content in zip(FILES, contents, strict=True):
+            results.write(waiting / file, content)
     if frozen:
-        try:
-            frozen.check(f"its figures stay in {unrecorded.folder}{REUSED}")
-        except UserError:
-            unrecorded.write(evaluation, details)
-            raise
-
-    results.write(folder / "evaluation.json", evaluation)
-    results.write(folder / "details.json", details)
-    results.write(folder / "metrics.json", headline(evaluation))
+        frozen.check(f"its figures stay in {waiting}{REUSED}")
+    for file in FILES:
+        shutil.copyfile(waiting / file, spec.results / file)
     if clean_up:
         remove_finished(manifest)
     sync_stage(spec)
-    unrecorded.remove()
+    shutil.rmtree(waiting)
+    with suppress(OSError):  # with others
+        waiting.parent.rmdir()
+    evaluation = results.read(spec.results / FILES[0], EvaluationResult, "evaluate")
     if evaluation.calibration:
         print(f"{name}: {evaluation.calibration}")
     bounds = vars(evaluation.bits_per_token).items()

@@ -31,28 +31,16 @@ def scattered(vocab_size: int) -> Hashes:
     return x ^ (x >> np.uint64(31))
 
 
-def power(exponent: int) -> np.uint64:
-    return np.uint64(pow(int(POLYNOMIAL_BASE), exponent, 1 << 64))
-
-
 def hashes(ids: Ids, numbers: Hashes, n: int) -> Hashes:
     """Hash of each n-gram of ``ids`` (tokens,), (tokens − n + 1,): Σ_j number(id_j) b^(n−1−j)
     with b = POLYNOMIAL_BASE.
-
-    By doubling, as the hash of two n-grams in a row, of l and m tokens, is h_l · b^m + h_m.
     """
-    if len(ids) < n:
-        return np.empty(0, np.uint64)
-    doubled, size = numbers[ids], 1
-    last, done = doubled[:0], 0  # hash of the n-gram's last ``done`` tokens
-    while True:
-        if n & size:
-            last = doubled[: len(last) - size] * power(done) + last[size:] if done else doubled
-            done += size
-        if done == n:
-            return last
-        doubled = doubled[:-size] * power(size) + doubled[size:]
-        size *= 2
+    count = max(0, len(ids) - n + 1)
+    of_ids, hashed = numbers[ids], np.zeros(count, np.uint64)
+    for j in range(n):
+        hashed *= POLYNOMIAL_BASE
+        hashed += of_ids[j : j + count]
+    return hashed
 
 
 class HeldOut:
