@@ -33,6 +33,7 @@ from pipelines.artifacts.tokens.shards import Shards
 from pipelines.cluster.dispatch import here_or_on_a_worker
 from pipelines.common.allocator import keep_freed_memory
 from pipelines.common.arguments import RUN
+from pipelines.common.atomic_files import write_file
 from pipelines.common.gpu_memory import full_memory
 from pipelines.common.source_code import code_version
 from pipelines.config.data import Data
@@ -179,7 +180,7 @@ def measure(spec: RunSpec, frozen: Frozen | None = None, clean_up: bool = True) 
     if frozen:
         frozen.check(f"its figures stay in {waiting}{REUSED}")
     for file in FILES:
-        shutil.copyfile(waiting / file, spec.results / file)
+        write_file(spec.results / file, (waiting / file).read_bytes())
     if clean_up:
         remove_finished(manifest)
     sync_stage(spec)
