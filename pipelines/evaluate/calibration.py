@@ -15,6 +15,7 @@ from ftmodel.inference.sequence_bound import enumerable, nll_bound
 from ftmodel.model.free_transformer import FreeTransformer
 from pipelines.artifacts.packing import Chunk, noise_of, packed
 from pipelines.artifacts.tokens.shards import Shards
+from pipelines.common.console import Bar
 from pipelines.common.rng_streams import Purpose
 from pipelines.config.schema import AUTO, EvaluationConfig
 
@@ -35,20 +36,23 @@ def calibrated(
     if settings.particles != AUTO or not config.noise_width or enumerable(config):
         return None
     context, chosen = config.context, settings.proposal
-    chunks = training_chunks(shards, context, scored_tokens)
+    chunks, most = training_chunks(shards, context, scored_tokens), settings.max_particles
 
     def estimates(particles: int, share: float) -> Tensor:
         with_these = replace(settings, particles=particles, proposal=share)
         # the same noise for all shares, and new one for all numbers of particles
         numbered = [replace(chunk, index=particles) for chunk in chunks]
         filters, stream = 2 * settings.filters, Purpose.CALIBRATION
-        return filter_estimates(model, numbered, with_these, filters, stream, device)
+        nll = filter_estimates(model, numbered, with_these, filters, stream, device)
+        progress.update(particles - progress.n)
+        return nll
 
     shares = SHARES if chosen is None else (chosen,)
     if config.latent.one_code or config.random_prefix:
         shares = (0.0,)  # it has a proposal of its own
     tokens = torch.tensor([len(chunk) for chunk in chunks])
-    return calibrate(estimates, tokens, scored_tokens, settings.max_particles, shares)
+    with Bar(most, desc="calibration, at most", unit=" particles", leave=False) as progress:
+        return calibrate(estimates, tokens, scored_tokens, most, shares)
 
 
 def training_chunks(shards: Shards, context: int, scored_tokens: int) -> list[Chunk]:
