@@ -15,7 +15,6 @@ from ftmodel.analysis.bit_information import (
     soft_counts,
     z_of_others,
 )
-from ftmodel.analysis.statistics import jackknife
 from tests.support.mutants import rejects
 
 CERTAIN = 30.0  # a logit
@@ -126,12 +125,6 @@ def test_its_error_is_of_leaving_out_each_document_and_of_a_null_of_few_permutat
     left_out = [information(soft_counts(q[rest], kind[rest], 3)).item() for rest in kept]
     total, _ = bit_information(sample, 1, rng, permutations=3)
     assert total.se**2 == pytest.approx(3 * pvariance(left_out) + total.null_sd**2 / 3)
-
-
-def test_the_error_of_a_mean_is_its_standard_error(rng):
-    values = torch.rand(30, generator=rng).double()
-    left_out = (values.sum() - values) / 29
-    assert jackknife(left_out) == pytest.approx(values.std().item() / 30**0.5, rel=1e-9)
 
 
 def test_a_single_document_has_no_error_and_idle_bits_no_information(rng):
