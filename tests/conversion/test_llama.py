@@ -246,8 +246,9 @@ def test_a_qwen_3_that_does_not_say_its_head_width_is_refused():
         our_config(config)
 
 
-def test_rope_that_a_llama_does_not_describe_is_hugging_faces_default():
+def test_what_is_null_in_a_llamas_file_is_hugging_faces_default():
     config = LlamaConfig(**TINY).to_dict()
+    assert our_config(config | {"num_key_value_heads": None}).n_kv_heads == 6
     assert our_config(config | {"rope_parameters": None}).rope_theta == 10_000
     assert config["rope_parameters"]["rope_theta"] == 10_000
 

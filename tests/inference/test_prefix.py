@@ -71,7 +71,9 @@ def test_loss_is_that_of_the_tokens_after_the_prefix(make, make_tokens):
     """Each row has its own prefix, which is not predicted."""
     model, tokens = make(2), make_tokens(3, 7)
     prefix = torch.tensor([[0, 15], [3, 3], [9, 1]])
-    loss = training_loss(model, tokens[:, :-1], tokens[:, 1:], noise_for(prefix, 6))
+    noise = noise_for(prefix, 6)
+    noise[0, 0] = torch.tensor([1.0, -1.0])  # which clears and sets bits: first and last token
+    loss = training_loss(model, tokens[:, :-1], tokens[:, 1:], noise)
     expected = -log_probabilities(model, prefix, tokens).mean()
     torch.testing.assert_close(loss.total, expected, **CLOSE)
     loss.total.backward()
@@ -87,13 +89,15 @@ def test_only_a_prefix_has_parameters_of_its_own(make):
     plain, prefixed = ({}, {})
     for n, weights in ((0, plain), (2, prefixed)):
         torch.manual_seed(0)
-        weights |= FreeTransformer(replace(config, random_prefix=n), 11).state_dict()
-    assert prefixed.pop("prefix.weight").std().item() == pytest.approx(0.02, rel=0.3)
+        model = FreeTransformer(replace(config, random_prefix=n, embedding_std=0.1), 11)
+        weights |= model.state_dict()
+    assert prefixed.pop("prefix.weight").std().item() == pytest.approx(0.1, rel=0.3)
     assert prefixed.keys() == plain.keys()
     assert all(torch.equal(weight, plain[name]) for name, weight in prefixed.items())
 
 
 MISTAKES = {
+    "random_prefix: -1 must be at least 0": {"random_prefix": -1},
     "random_prefix: 16 must be less than the context 16": {"random_prefix": 16},
     "random_prefix: 2 tokens stand before a whole row": {"random_prefix": 2, "document_mask": True},
     "random_prefix: 2, but a Free Transformer has z": {"random_prefix": 2, "latent_bits": 3},

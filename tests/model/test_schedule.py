@@ -24,6 +24,7 @@ def test_warm_up_is_linear_and_zero_would_be_reached_one_step_after_the_last(fac
 def test_the_cosine_is_one():
     expected = [(1 + cos(pi * s / 100)) / 2 for s in range(100)]
     assert [cosine(s, WARMUP, STEPS) for s in range(WARMUP, STEPS)] == pytest.approx(expected)
+    assert cosine(WARMUP, WARMUP, WARMUP) == 1  # after a run that is all warm-up
 
 
 @rejects(

@@ -279,14 +279,16 @@ def test_compiled_blocks_turn_queries_and_keys_as_plain_ones_do(make_model, make
 
 @pytest.mark.parametrize("encoder", ["shared", "separate"])
 def test_initial_weights_are_gpt_2s_but_for_embeddings_and_latent(encoder):
-    """std 0.02, over √(2 L) into the decoder's residual stream; gains of RMSNorm start at 1."""
+    """std 0.02, over √(2 L) into the decoder's residual stream; gains of RMSNorm start at 1, biases
+    at 0.
+    """
     torch.manual_seed(0)
     shape = dict(n_layers=4, d_model=64, n_heads=4, n_kv_heads=2, ffn_width=96, context=8)
-    stds = dict(embedding_std=0.5, latent_std=0.1)
-    config = ModelConfig(**shape, **stds, latent_bits=8, latent={"encoder": encoder})
+    more = dict(embedding_std=0.5, latent_std=0.1, qkv_bias=True)
+    config = ModelConfig(**shape, **more, latent_bits=8, latent={"encoder": encoder})
     for name, parameter in FreeTransformer(config, 128).named_parameters():
         if parameter.dim() == 1:
-            assert torch.equal(parameter, torch.ones_like(parameter)), name
+            assert (parameter == name.endswith("weight")).all(), name
             continue
         if name.startswith("embedding"):
             std = 0.5
