@@ -36,5 +36,6 @@ class RandomPrefix(nn.Module):
         if padding is None:
             return both
         index = torch.arange(both.shape[1], device=x.device)
-        shift = index - padding[:, None]  # negative: padding; 0 … n − 1: the prefix
-        return both[rows[:, None], torch.where(shift < 0, index + n, shift.where(shift < n, index))]
+        shift = index - padding[:, None]
+        # padding may hold anything
+        return both[rows[:, None], torch.where((shift >= 0) & (shift < n), shift, index)]

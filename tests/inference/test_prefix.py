@@ -70,9 +70,9 @@ def drawing(rng, *shape):
 def test_loss_is_that_of_the_tokens_after_the_prefix(make, make_tokens):
     """Each row has its own prefix, which is not predicted."""
     model, tokens = make(2), make_tokens(3, 7)
-    prefix = torch.tensor([[0, 15], [3, 3], [9, 1]])
+    prefix = torch.tensor([[0, 15], [0, 3], [9, 1]])
     noise = noise_for(prefix, 6)
-    noise[0, 0] = torch.tensor([1.0, -1.0])  # which clears and sets bits: first and last token
+    noise[:2, 0, 0], noise[0, 0, 1] = torch.tensor([1.0, 0.0]), -1  # 1 and −1 pin bits
     loss = training_loss(model, tokens[:, :-1], tokens[:, 1:], noise)
     expected = -log_probabilities(model, prefix, tokens).mean()
     torch.testing.assert_close(loss.total, expected, **CLOSE)
@@ -148,7 +148,7 @@ def test_bound_is_unbiased_for_the_probability(make, make_tokens, rng):
 
 
 @rejects(
-    "«torch.where(shift < 0, index + n, shift.where(shift < n, index))→index»",
+    "«torch.where((shift >= 0) & (shift < n), shift, index)→index»",
     "a prefix before the padding",
 )
 @rejects("noise[rows, «padding→0 * padding»]", "a prefix by the noise of padding")
