@@ -122,7 +122,8 @@ def test_the_share_of_a_planted_z_is_found(rng):
         found = calibrate(estimates, lengths, int(lengths.sum()), 64)
         assert (found.proposal, found.particles) == (share, 4)
         assert [*found.shares] == [*SHARES]
-        assert found.curve[4] == pytest.approx(1, abs=1e-5)  # bit per token, by enumeration
+        bits = found.curve[4], found.shares[share]  # per token: 1, by enumeration
+        assert bits == pytest.approx((1, 1), abs=1e-5)
         assert found.shares[0] > found.shares[share] + 0.01
 
 
