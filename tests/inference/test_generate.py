@@ -1,5 +1,5 @@
-"""Cached generation against the full forward pass, where each z comes from, and how tokens are
-drawn. That z of a prompt is the encoder's and that of new tokens the prior's: test_designs.py.
+"""Chunks read after a cache, where each z comes from, and how tokens are drawn. Generation against
+the full forward pass: test_designs.py, and without z test_fast_decoder.py and test_prefix.py.
 """
 
 from itertools import product
@@ -53,28 +53,6 @@ def one_for_each_row():
 def codes_of(outputs):
     """z of all positions that the passes read: (B, P + N − 1)."""
     return torch.cat([out.codes for out in outputs], dim=1)
-
-
-@rejects("[self.position«→ - 1»], self.readable()\n        torch", "new tokens off by one position")
-@BOTH
-@pytest.mark.parametrize("prompt_length", [1, 5])
-@torch.no_grad()
-def test_cached_generation_equals_the_full_forward_pass(
-    make_model, make_tokens, recorded, rng, bits, prompt_length
-):
-    """Step logits equal those of one pass over the finished sequences with the same z; at a
-    temperature of 0 each token is the most probable one.
-    """
-    model = make_model(latent_bits=bits)
-    prompt, outputs = make_tokens(3, prompt_length), recorded(model)
-    for temperature in (1, 0):
-        tokens = generate(model, prompt, 8, generator=rng, temperature=temperature)
-        read = outputs[-8:]
-        full = given_codes(model, tokens[:, :-1], codes_of(read) if bits else None).hidden
-        stepwise = torch.cat([out.hidden for out in read], dim=1)
-        torch.testing.assert_close(model.logits(stepwise), model.logits(full), **CLOSE)
-    greedy = model.logits(full)[:, prompt_length - 1 :].argmax(-1)
-    assert torch.equal(greedy, tokens[:, prompt_length:])
 
 
 @rejects("return «→max(»cache[0].length«→ - 1, 0)» if ", "tokens after a cache off by one position")

@@ -54,6 +54,7 @@ def started(rng):
     return start
 
 
+@rejects("[self.position«→ - 1»], self.readable()\n        torch", "new tokens off by one position")
 @rejects("(«self.bias→0»)", "Qwen's biases forgotten in decoding")
 @rejects(
     "«self.head_gains is not None→False»:", "Qwen's norms of queries and keys forgotten in decoding"
