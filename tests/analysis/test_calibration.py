@@ -16,8 +16,8 @@ TRUTH = 100 + torch.arange(16, dtype=torch.float64)  # nats of each chunk
 
 
 def two_levels(spread):
-    """Estimates of four filters that lie ``spread(particles)`` nats above the truth, and below."""
-    signs = torch.tensor([1.0, 1, -1, -1], dtype=torch.float64)[:, None]
+    """Estimates of six filters that lie ``spread(particles)`` nats above the truth, and below."""
+    signs = torch.tensor([1.0, 1, 1, -1, -1, -1], dtype=torch.float64)[:, None]
     return lambda particles, share: TRUTH + signs * spread(particles)
 
 
@@ -68,8 +68,9 @@ def test_particles_are_doubled_with_the_share_that_was_picked():
 @rejects("converged or «hopeless or →»2", "particles spent where none suffice")
 @rejects("«8 * particles >= most and →»particles * gain", "a loose bound to save a few seconds")
 def test_it_gives_up_at_an_eighth_of_the_most_particles_where_all_would_not_do():
-    found = calibrate(two_levels(lambda _: 20.0), LENGTHS, 4 * 16 * 65, 512)
-    assert not found.converged and found.particles == 64
+    for most, picked in ((513, 128), (512, 64)):
+        found = calibrate(two_levels(lambda _: 20.0), LENGTHS, 4 * 16 * 65, most)
+        assert not found.converged and found.particles == picked
     assert calibrate(lambda *_: torch.zeros(4, 16), LENGTHS, 1, 512).particles == 4  # no error
     assert str(found).startswith("64 particles from the prior, not converged: doubling gains 0.4")
 
