@@ -34,11 +34,11 @@ def test_means_are_over_pairs_of_different_continuations(rng):
 
 def test_the_null_is_the_ratio_under_each_permutation_of_the_labels(rng):
     """Of two prompts, permuted each for itself: by enumeration. Labels may be large codes."""
-    apart = torch.rand(2, 4, 4, generator=rng).double()
-    apart = (apart + apart.mT) * (1 - torch.eye(4))
-    labels = torch.tensor([2**40, 2**40, 7, 7])
-    orders = torch.tensor(list(permutations(range(4))))
-    pairs = [d[orders[:, :, None], orders[:, None]] for d in apart]  # (24, 4, 4) each
+    apart = torch.rand(2, 5, 5, generator=rng).double()
+    apart = (apart + apart.mT) * (1 - torch.eye(5))
+    labels = torch.tensor([2**40, 2**40, 7, 7, 1])
+    orders = torch.tensor(list(permutations(range(5))))
+    pairs = [d[orders[:, :, None], orders[:, None]] for d in apart]  # (120, 5, 5) each
     same = labels[:, None] == labels
     within, between = ([mean_distance(p, chosen) for p in pairs] for chosen in (same, ~same))
     ratios = (between[0][:, None] + between[1]) / (within[0][:, None] + within[1])
