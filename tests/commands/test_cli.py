@@ -185,7 +185,7 @@ def test_zsh_completes_the_whole_word(monkeypatch):
     assert found == ["experiment=smoke"]
 
 
-@pytest.mark.parametrize("content", [None, b"\xff", b"runs: [", b"[]", b"runs: 3", b"runs: null"])
+@pytest.mark.parametrize("content", [None, b"\xff", b"runs: [", b"[]", b"runs: 3"])
 def test_completion_says_nothing_where_there_is_no_params_yaml(monkeypatch, tmp_path, content):
     if content is not None:
         (tmp_path / "params.yaml").write_bytes(content)

@@ -39,16 +39,6 @@ def test_without_a_gpu_nothing_is_installed(tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["Makefile", "bin"]
 
 
-def test_with_one_the_wheel_comes_before_what_depends_on_it(tmp_path):
-    for name in ("pyproject.toml", "constraints.txt"):
-        (tmp_path / name).touch()
-    done = make_gpu(tmp_path, f"echo '{GPU}'", "--dry-run", "MINUTES=10")
-    said = done.stdout
-    order = ["venv --clear", "torch===", ".[dev]", "perf.gpu --minutes 10"]
-    places = [said.index(words) for words in order]
-    assert places == sorted(places), said
-
-
 @rejects('set "torch==«=→»$$torch" ;;', "a CPU build of PyTorch left where a GPU is")
 @pytest.mark.parametrize(
     ("cuda", "build"),

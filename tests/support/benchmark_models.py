@@ -3,7 +3,6 @@ beforehand.
 """
 
 import json
-import math
 from hashlib import sha256
 
 import pytest
@@ -91,13 +90,7 @@ def hashed(context, continuation):
     return -10 * int.from_bytes(digest[:4]) / 2**32
 
 
-def by_length(context, continuation):
-    """Of two texts the shorter one is likelier, but less so per character."""
-    return -math.sqrt(len(continuation))
-
-
-def settings(**changes):
-    return Suite(**changes)
+settings = Suite
 
 
 def entry(task, key, shots=None):

@@ -41,11 +41,3 @@ def golden(name: str, report: Path) -> None:
     digits = re.compile(r"\d+\.\d{7,}(?:e-\d+)?")
     found.write_text(digits.sub(lambda long: f"{float(long[0]):.7g}", "\n".join(parts)))
     assert found.read_text() == (GOLDEN / found.name).read_text(), f"see {found}"
-
-
-def markdown_tables(report: Path, after: str = "") -> list[list[list[str]]]:
-    """Head and rows of the tables in report.md after these words."""
-    text = (report / "report.md").read_text()
-    found = re.findall(r"(?:^\|.*\n)+", text[text.index(after) :], re.M)
-    lines = ([each for i, each in enumerate(block.splitlines()) if i != 1] for block in found)
-    return [[[cell.strip() for cell in line.split("|")[1:-1]] for line in table] for table in lines]

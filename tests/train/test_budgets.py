@@ -70,12 +70,13 @@ def alone(tokenized, tmp_path_factory):
 @pytest.fixture(scope="module")
 def with_budgets(tokenized, tmp_path_factory):
     """By schedule: a folder in which the run was trained with a checkpoint every step, its curve,
-    its weights at each budget, those that it had after each step, and what it said.
+    its weights at each budget, those that it had after each step, the steps, and what it said.
     """
-    made, seen, inherited = {}, {}, Checkpoints.on_step
+    made, seen, taken, inherited = {}, {}, [], Checkpoints.on_step
 
     def look(self, trainer):
         inherited(self, trainer)
+        taken.append(self.step)
         state = trainer.strategy.lightning_module_state_dict()
         seen[self.step] = {key: value.clone() for key, value in state.items()}
 
@@ -87,9 +88,11 @@ def with_budgets(tokenized, tmp_path_factory):
             patch.setattr(Checkpoints, "on_step", look)
             _, rows = train_run()
             made[schedule] = SimpleNamespace(
-                folder=folder, rows=rows, weights=published(), steps=dict(seen), said=said
+                folder=folder, rows=rows, weights=published(), said=said
             )
+            made[schedule].steps, made[schedule].taken = dict(seen), [*taken]
         seen.clear()
+        taken.clear()
     return made
 
 
@@ -129,16 +132,14 @@ def test_budgets_and_segments_are_listed_in_order_with_whole_batches(workspace):
 @rejects("            «self.segment→spec».steps,", "every decay on the schedule of the whole run")
 @rejects(", «decay_start(optim.decay, →»budget.steps«)→ - 1»,", "the trunk goes on from a decay")
 def test_budgets_off_a_trunk_are_runs_of_their_own_bit_for_bit_at_the_cost_of_the_decays(
-    workspace, alone, steps_taken
+    with_budgets, alone, monkeypatch
 ):
-    change()
-    train_run()
-    assert same_everywhere(published(), alone.weights)
-    trunk = STEPS - DECAYS[-1]
-    experiment = load_experiment()
-    planned = planned_steps(segments(RunSpec(experiment, RUN)))
-    assert len(steps_taken) == planned == trunk + sum(DECAYS)
-    assert steps_taken == [*range(1, 11), *range(9, 16), *range(13, 21)]
+    wsd = with_budgets["wsd"]
+    assert same_everywhere(wsd.weights, alone.weights)
+    assert wsd.taken == [*range(1, 11), *range(9, 16), *range(13, 21)]
+    monkeypatch.chdir(wsd.folder)
+    planned = planned_steps(segments(RunSpec(load_experiment(), RUN)))
+    assert len(wsd.taken) == planned == STEPS - DECAYS[-1] + sum(DECAYS)
 
 
 def test_segments_are_the_curve_of_the_run_without_smaller_budgets_each_step_once(

@@ -18,8 +18,6 @@ from tests.support.training import RUN, tracked_runs, train_run
 
 DESIGNS = [
     dict(inject="kv_all", map="linear", prior="learned", free_bits="sequence", gradient="score"),
-    dict(encoder="separate", encoder_layers=3, inject="memory", map="linear", prior="recurrent"),
-    dict(inject="embedding", free_bits="position", gradient="sampled_code"),
     dict(per="every", every=4, inject="residual", prior="recurrent", free_bits="batch"),
 ]
 

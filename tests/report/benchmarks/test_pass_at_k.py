@@ -7,13 +7,13 @@ import pytest
 from pipelines.artifacts.suite_results import Sampling, Varied, sampled_key
 from pipelines.report.benchmarks.pass_at_k import sampled_tasks
 from pipelines.report.benchmarks.table import benchmarks
+from pipelines.report.sections.benchmarks import section
+from pipelines.report.tables import run_row
 from tests.support.mutants import rejects
-from tests.support.pages import markdown_tables
+from tests.support.pages import text_of
 from tests.support.results import (
     analysis_of,
     arms_of,
-    make_report,
-    rows_by,
     run,
     task,
     write_experiment,
@@ -128,12 +128,12 @@ def test_these_comparisons_are_counted_and_without_answers_nothing_is_shown(tmp_
 
 
 def test_the_page_and_the_table_of_runs_show_them(tmp_path):
-    made = make_report(write(tmp_path, SAMPLED))
-    both = ["0.210 ± 0.020; +5.00 % (no difference)", "0.500 ± 0.020; **+25.00 % better**"]
-    cells = ["free_k1_2, κ = 1/2", "z and tokens", "0.8", *both, "0.900 ± 0.030"]
-    assert cells in markdown_tables(made, "10 answers to each prompt of sums")[0]
-    text = (made / "report.md").read_text()
+    analysis = analysis_of(write(tmp_path, SAMPLED))
+    text = text_of(section(analysis))
+    both = "0.210 ± 0.020; +5.00 % (no difference) | 0.500 ± 0.020; **+25.00 % better**"
+    row = f"| free_k1_2, κ = 1/2 | z and tokens | 0.8 | {both} | 0.900 ± 0.030 |"
+    assert row in text.partition("10 answers to each prompt of sums")[2]
     assert "There is no verdict on shares of distinct answers" in text
-    free = rows_by("run", made / "runs.csv")["free_k1_2"]
+    (free,) = [run_row(run) for run in analysis.runs if run.name == "free_k1_2"]
     names = ["z_and_tokens_0.8_pass_at_10", "z_and_tokens_0.8_pass_at_10_se", "z_distinct"]
-    assert [free[f"suite_sums_{name}"] for name in names] == ["0.5", "0.02", "0.6"]
+    assert [free[f"suite_sums_{name}"] for name in names] == [0.5, 0.02, 0.6]
