@@ -299,10 +299,7 @@ def graph() -> dict[str, set[str]]:
 
 
 @rejects("«        - data/inputs/code/pipelines/data\n→»", "data made without its code in DVC")
-@rejects(
-    "«        - data/inputs/code/pipelines/tokenize\n→»",
-    "tokens made without the code of overlap in DVC",
-)
+@rejects("«        - data/inputs/code/pipelines/tokenize\n→»", "overlap without its code in DVC")
 @rejects(
     "pipelines/«artifacts/tokens→tokenize»\n        - data/inputs/code/ftmodel/synthetic",
     "token shards tokenized by code that DVC does not know",
@@ -388,9 +385,7 @@ SETTINGS = {
 }
 
 
-@rejects(
-    "«- data/tokens/${item.data}\n        - ${item.parent} →»", "training without its tokens in DVC"
-)
+@rejects("«- data/tokens/${item.data}\n        - ${item.parent} →»", "training without its tokens")
 @rejects("«compute.precision, →»", "training without its precision in DVC")
 @rejects(
     "        - «results/${name}/${key}/curve.csv\n        - →»data/tokens/${item.data}\n",
@@ -400,10 +395,7 @@ SETTINGS = {
 @rejects("«        - data/tokens/${item}\n→»", "benchmarks without their tokens in DVC")
 @rejects("«        - tasks\n→»", "benchmarks without the definitions of tasks in DVC")
 @rejects("«evaluation, →»", "the report without the settings of evaluation in DVC", file="dvc.yaml")
-@rejects(
-    "«      - data/tokens # metadata and overlap of texts\n→»",
-    "the report without the metadata of tokens in DVC",
-)
+@rejects("«      - data/tokens # metadata and overlap of texts\n→»", "tokens' metadata not in DVC")
 @pytest.mark.parametrize("stage", STAGES)
 def test_dvc_runs_a_stage_again_for_all_that_it_reads(stage):
     written = yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"][stage]

@@ -83,9 +83,7 @@ def test_speed_days_and_cost_follow_from_flops_utilisation_and_price():
         assert run.times_baseline == pytest.approx(ratio, abs=5e-5)
 
 
-@rejects(
-    "«steps_taken(segments(spec))→spec.steps» * ", "the decays of smaller budgets are not planned"
-)
+@rejects("«steps_taken(segments(spec))→spec.steps» * ", "decays of smaller budgets are not planned")
 def test_the_decays_of_smaller_budgets_are_trained_on_top_of_the_trunk():
     """Each decays over its last fifth: 16 steps of a trunk, and 2, 3 and 4 of decays."""
     budgets = f"runs.free_k1_8.budgets=[{10 * 520},{15 * 520}]"

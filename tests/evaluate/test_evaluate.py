@@ -82,7 +82,6 @@ def labelled(name, n=40, seed=0):
 
 @pytest.fixture
 def target(tmp_path):
-    """Shards of 64 rows and their data."""
     return process(tmp_path, "target", 64)
 
 
@@ -272,9 +271,7 @@ def test_bits_that_tell_of_a_label_are_those_that_tokens_read(tmp_path, monkeypa
 
 @rejects("«settings.seed→0»,", "the probe of z draws from seed 0", file="evaluate/target_latent.py")
 @rejects("«settings.seed→0», Purpose.L", "z of labels from seed 0", file="evaluate/label.py")
-@rejects(
-    "«context.settings.seed→0», Purpose.", "z of the coin from seed 0", file="evaluate/coin.py"
-)
+@rejects("«context.settings.seed→0», Purpose.", "the coin's z from seed 0", file="evaluate/coin.py")
 @rejects("«settings.seed→0», Purpose.B", "bounds with noise of seed 0")
 @pytest.mark.parametrize("name", ["target", "coin"])
 def test_every_measurement_draws_from_the_seed_of_evaluation(tmp_path, name):
@@ -396,9 +393,7 @@ def test_a_run_can_be_resumed_until_its_figures_are_written(workspace, monkeypat
 
 
 @rejects("of=«len(kl)→3»", "collapsed by the last row of the curve")
-@rejects(
-    "«kl_of_use(model.config, →»run.kappa_bits«)→»", "a z of a whole sequence taken for collapsed"
-)
+@rejects("«kl_of_use(model.config, →»run.kappa_bits«)→»", "z of a sequence taken for collapsed")
 @pytest.mark.parametrize(
     ("per", "kappa", "kl_bits", "expected"),
     [

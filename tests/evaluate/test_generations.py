@@ -19,8 +19,6 @@ SETTINGS = EvaluationConfig(groups=12, group_size=5)
 
 @pytest.fixture
 def of_letters(measured):
-    """The generations of a model of the target task."""
-
     def taken(model, **settings):
         data = ProcessData("target")
         return measured(generations, model, data=data, **settings)[1].generations

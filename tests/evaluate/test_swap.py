@@ -114,9 +114,7 @@ def test_documents_of_one_text_have_no_pairs_and_a_single_document_nobody_to_lea
     assert figures_of([chunk(4, 16, i) for i in range(3)]) is None
 
 
-@rejects(
-    "end, «of_end→documents», ", "text at the end of a path in the document of that at the start"
-)
+@rejects("end, «of_end→documents», ", "the end's text in the document of the start")
 def test_figures_are_of_the_document_of_the_text_that_is_read():
     """Two texts of document 5 and one of 6, of 4 tokens each; paths lead to one of 6 and two of 5,
     whose 16 + 40 bits lie 13.3 bits above 8 tokens of the mean, and the 8 bits as far below.

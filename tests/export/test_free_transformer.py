@@ -36,8 +36,6 @@ def modules(tmp_path, monkeypatch):
 
 @pytest.fixture
 def make_ours(make_model):
-    """Factory of Free Transformers to whom z matters much."""
-
     def make(**changes):
         model = make_model(**({"context": 32} | changes)).eval()
         with torch.no_grad():
@@ -193,9 +191,7 @@ def test_sequences_of_a_prompt_have_z_of_their_own_or_shared(ours, theirs, make_
     assert sequences(for_each).equal(expected(for_each))
 
 
-@rejects(
-    "encode_prompt: bool = «False→True»", "an exported model whose forward encodes what it scores"
-)
+@rejects("encode_prompt: bool = «False→True»", "an exported model whose forward encodes")
 @rejects("(self.model, input_ids, noise«→ * 1.2»,", "an exported model whose prior is not uniform")
 @torch.no_grad()
 def test_forward_draws_z_from_the_prior_and_reads_nothing_ahead(ours, theirs, make_tokens, rng):
@@ -216,11 +212,7 @@ def test_forward_draws_z_from_the_prior_and_reads_nothing_ahead(ours, theirs, ma
     assert b.equal(theirs(other, latent_noise=drawn).logits)
 
 
-@rejects(
-    "«self.length = keys.shape[2]→pass»",
-    "a cache that does not count what one pass adds to it token by token",
-    case="recurrent",
-)
+@rejects("«self.length = keys.shape[2]→pass»", "a cache that counts no token", case="recurrent")
 @pytest.mark.parametrize("changes", [{}, *DESIGNS.values()], ids=["the paper's", *DESIGNS])
 @torch.no_grad()
 def test_logits_with_a_cache_whole_or_in_pieces_are_those_without(
@@ -338,10 +330,7 @@ def test_generate_and_forward_refuse_by_name(theirs, make_tokens):
             theirs.generate(tokens, **settings)
 
 
-@rejects(
-    '«or not getattr(cache, "prompt_encoded", False)→»',
-    "a cache filled by forward taken for one of generate",
-)
+@rejects('«or not getattr(cache, "prompt_encoded", False)→»', "forward's cache for generate's")
 def test_caches_that_are_refused_by_name(theirs, make_tokens):
     tokens = make_tokens(2, 5)
     static = StaticCache(config=theirs.config, max_cache_len=9)

@@ -41,7 +41,6 @@ def words():
 
 @pytest.fixture
 def make(make_model, words):
-    """Factory of our adapters of tiny models of text."""
     small = dict(d_model=32, ffn_width=48, context=CONTEXT, vocab_size=words.vocab_size)
     return lambda **shape: adapter(make_model(**small, **shape).eval(), words, samples=2)
 
@@ -68,11 +67,7 @@ def backend(folder, **arguments):
     "an export whose rope_theta transformers 4 does not find",
     case="Llama 3.1",
 )
-@rejects(
-    "else «scaling→None»\n",
-    "an export whose rope_scaling transformers 4 does not find",
-    case="Llama 3.1",
-)
+@rejects("else «scaling→None»\n", "rope_scaling transformers 4 does not find", case="Llama 3.1")
 @rejects(
     '«tokens["tokenizer_class"] = "PreTrainedTokenizerFast"→pass»',
     "a tokenizer of a class that transformers 4 does not have",

@@ -50,9 +50,7 @@ def test_transformers_computes_our_logits(make_model, tmp_path, changes):
 
 
 @rejects(' pair in «model["merges"]→sorted(model["merges"])»]', "merges of a GGUF in another order")
-@rejects(
-    ".add_add_bos_token(«True→False»)", "a GGUF whose texts begin without the token of documents"
-)
+@rejects(".add_add_bos_token(«True→False»)", "a GGUF whose texts begin without their token")
 @rejects(".«USER_DEFINED→NORMAL»", "an added token among a GGUF's ordinary ones")
 @rejects('False): "«qwen2→dbrx»"', "Llama 3's pattern for Qwen2's")
 @pytest.mark.parametrize("style", [style for style in PRE_TOKENIZERS if style != "smollm_2"])
@@ -73,9 +71,7 @@ def test_the_tokenizer_of_transformers_is_ours(make_model, tmp_path, style):
 
 
 @rejects('): "«trillion→gpt-2»"', "text that llama.cpp takes spaces out of")
-@rejects(
-    ' = «spec["model"]["ignore_merges"]→False»', "a tokenizer's ignore_merges left out of account"
-)
+@rejects(' = «spec["model"]["ignore_merges"]→False»', "ignore_merges left out of account")
 @pytest.mark.parametrize("style", PRE_TOKENIZERS)
 def test_the_name_of_the_pattern_that_cuts_text(style):
     assert llama_cpp.vocabulary(shards_of(tokenizer_of(style))).pre == PRE_TOKENIZERS[style]

@@ -32,7 +32,6 @@ def choose(page, **by_name):
 
 
 def check(reader):
-    """On both screens, by light and by dark."""
     for width, height in (DESKTOP, PHONE):
         reader.page.set_viewport_size({"width": width, "height": height})
         for scheme in ("light", "dark"):

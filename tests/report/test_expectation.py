@@ -43,7 +43,6 @@ SAID = "The expectation “the bound of better lower than that of base”"
 
 
 def experiment(folder, se=0.0001):
-    """Results of ARMS, with two seeds that differ by a little."""
     bounds = {name: BOUNDS.get(name[:-3], 0.5) + 0.001 * int(name[-1]) for name in RUNS}
     return write_experiment(folder, with_seeds(ARMS), bounds, se=se)
 
@@ -137,12 +136,10 @@ def test_question_and_outcomes_come_first_on_all_pages(tmp_path):
 
 
 def recorded(*expectation, question=QUESTION, runs=RUNS):
-    """What the experiment said when these runs were trained."""
     return dict.fromkeys(runs, Preregistration(question, [*expectation]))
 
 
 def recorded_of(analysis, then, question=None, expectation=()):
-    """What is said of when it was written."""
     analysis = deepcopy(replace(analysis, expectation=[*expectation]))
     for each in analysis.runs:
         each.manifest.preregistration = then.get(each.name)

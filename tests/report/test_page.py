@@ -145,9 +145,7 @@ def test_overlap_is_said_in_words(tmp_path):
     assert overlap_words(tmp_path).startswith(words)
 
 
-@rejects(
-    "«shutil.rmtree(early, ignore_errors=True)→pass»", "a report of some runs outlives that of all"
-)
+@rejects("«shutil.rmtree(early, ignore_errors=True)→pass»", "an early report that stays")
 def test_finished_runs_are_shown_while_others_are_trained(tmp_path, small):
     """Marked as such, beside the report of all, which is the same to the byte and ends it."""
     folder = shutil.copytree(small.parents[1], tmp_path / "copy")

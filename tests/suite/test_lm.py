@@ -122,9 +122,7 @@ def test_scores_do_not_depend_on_company(make_lm, latent_bits):
         assert alone[0][1] == expected[i][1]
 
 
-@rejects(
-    "averaged = model.config.«noise_width→latent_bits»", "one random prefix in place of several"
-)
+@rejects("averaged = model.config.«noise_width→latent_bits»", "one random prefix for several")
 def test_random_prefixes_are_averaged_over_whatever_the_batch(make_lm):
     model = make_lm(prefix=2).model
     pairs, texts = some_pairs(10), ["It was the best of times", "of times", "The quick " * 30]

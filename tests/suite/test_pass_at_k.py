@@ -30,8 +30,6 @@ def suite(samples=4, k=(1, 2), tasks=("x",), **changes):
 
 
 class Reciting(Scripted):
-    """Gives one answer after the other, by prompt."""
-
     def __init__(self, answers):
         given = {prompt: itertools.cycle(each) for prompt, each in answers.items()}
         super().__init__(answer=lambda prompt: next(given[prompt]))
@@ -129,7 +127,6 @@ def test_a_baseline_has_its_temperature_alone():
 
 
 def drawn(lm, sampling, samples=6):
-    """The texts of each document."""
     _, _, log = run_sampled(lm, "x", IDIOMS, suite(samples=samples, limit=4), sampling)
     return [sample["resps"][0] for sample in log]
 

@@ -250,9 +250,7 @@ EARLY = {
 }
 
 
-@rejects(
-    '«word == secret + →»b"passed"«→ in word»', "a report of a pass believed without the secret"
-)
+@rejects('«word == secret + →»b"passed"«→ in word»', "a pass believed without the secret")
 def test_neither_an_early_exit_nor_a_forged_report_is_a_pass():
     assert verdicts(EARLY) == all_fail(EARLY, "exited early")
 
@@ -386,10 +384,7 @@ class Carrier(OSError):
 """
 
 
-@rejects(
-    "    «globals().clear()→pass»",
-    "names of the checker within reach of what a program leaves to be freed",
-)
+@rejects("    «globals().clear()→pass»", "the checker's names within reach of what is freed")
 def test_what_runs_among_the_checkers_names_finds_nothing_there():
     bodies = "raise Carrier", "def add(a, b): raise Carrier"
     programs = {body: FINALISER + body for body in bodies}
@@ -518,11 +513,7 @@ memfd_create shmget io_uring_setup openat2 open_by_handle_at
 """
 
 
-@rejects(
-    "«→chmod 90 - fchmodat 268 53 »exit 60 93 ",
-    "modes of files that a program may change",
-    case="x86_64",
-)
+@rejects("«→chmod 90 - fchmodat 268 53 »exit 60 93 ", "files whose mode may change", case="x86_64")
 @pytest.mark.parametrize("machine", HEADERS)
 def test_numbers_of_the_calls_are_the_kernels(machine):
     column = list(HEADERS).index(machine)

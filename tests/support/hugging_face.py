@@ -6,7 +6,6 @@ from ftmodel.conversion.llama import llama_config, llama_weights
 
 
 def to_hugging_face(model):
-    """HF's Llama with the weights of our baseline."""
     entries = llama_config(model.config, model.embedding.num_embeddings)
     llama = LlamaForCausalLM(LlamaConfig(**entries, attn_implementation="eager"))
     llama.load_state_dict(llama_weights(model), strict=False)  # without lm_head if it is tied

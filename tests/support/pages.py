@@ -11,7 +11,6 @@ GOLDEN = Path(__file__).parents[1] / "report/golden"
 
 
 def text_of(section: Section) -> str:
-    """What report.md says of a topic."""
     return markdown.section(section)
 
 

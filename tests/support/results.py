@@ -64,7 +64,6 @@ def complete(plain: dict[str, Any]) -> dict[str, Any]:
 
 @cache
 def params_text(runs: str) -> str:
-    """params.yaml of these runs, which are given as JSON."""
     return yaml.safe_dump(params(json.loads(runs)), sort_keys=False)
 
 
@@ -299,7 +298,6 @@ def arms_of(folder: Path) -> list[Arm]:
 
 
 def with_seeds(arms: dict[str, dict[str, Any]], seeds: int = 2) -> dict[str, dict[str, Any]]:
-    """The runs of arms: each with seeds 0, 1 and so on."""
     return {
         f"{arm}_s{seed}": spec | {"seed": seed}
         for arm, spec in arms.items()

@@ -23,13 +23,11 @@ def trained(tokenized, tmp_path_factory):
 
 @pytest.fixture
 def uninterrupted(trained):
-    """Weights and rows that RUN must come to."""
     return trained.weights, trained.rows
 
 
 @pytest.fixture
 def every_step(monkeypatch):
-    """A checkpoint every step."""
     monkeypatch.setattr(trainer, "CHECKPOINT_SECONDS", 0.0)
 
 

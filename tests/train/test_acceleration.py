@@ -42,7 +42,6 @@ def make(compute=None, config=SHAPE):
 
 
 def step(model, documents=None):
-    """The loss of one batch, after its backward pass."""
     rng = torch.Generator().manual_seed(1)
     tokens = torch.randint(23, (2, 25), generator=rng)
     noise = torch.rand(2, 24, 6, generator=rng) if model.config.latent_bits else None
@@ -110,9 +109,7 @@ def test_long_runs_are_compiled_unless_switched_off(
 
 @rejects("«special(folders)→None»:", "compilation where the compiler cannot be called", case="path")
 @rejects("            «success.touch()→pass»", "the compiler tried before every training")
-@rejects(
-    "«*(os.environ.get(name) for name in VARIABLES),→»", "another compiler taken for one that works"
-)
+@rejects("«*(os.environ.get(name) for name in VARIABLES),→»", "a compiler taken for another")
 @pytest.mark.parametrize("cause", ["compiler", "headers", "cache", "path"])
 def test_a_compiler_is_tried_once_and_its_failure_ends_with_its_cause(monkeypatch, tmp_path, cause):
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "cache"))

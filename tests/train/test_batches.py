@@ -10,8 +10,6 @@ from tests.support.mutants import rejects
 
 
 class Numbered:
-    """Ten windows that hold their own number."""
-
     def __len__(self):
         return 10
 

@@ -33,7 +33,6 @@ STEPS, DECAYS = 20, [2, 3, 4]  # a fifth of 10, 15, 20
 
 
 def change(schedule="wsd", tokens=STEPS * BATCH, budgets=BUDGETS):
-    """Change the run in params.yaml."""
     params = yaml.safe_load(Path("params.yaml").read_text())
     params["models"]["target_small"]["optim"]["schedule"] = schedule
     params["runs"][RUN] |= {"tokens": tokens, "budgets": budgets}
@@ -98,8 +97,6 @@ def with_budgets(tokenized, tmp_path_factory):
 
 @pytest.fixture
 def copy(with_budgets, tmp_path, monkeypatch):
-    """Enters a copy of what was trained under a schedule."""
-
     def enter_copy(schedule):
         shutil.copytree(with_budgets[schedule].folder, tmp_path / "copy", symlinks=True)
         monkeypatch.chdir(tmp_path / "copy")

@@ -94,14 +94,12 @@ def test_the_card_of_a_child_names_the_base_model_on_the_hub(workspace):
 
 
 def child(init_from, name=RUN):
-    """A run that begins so."""
     experiment = load_experiment()
     experiment.runs[name].init_from = init_from
     return RunSpec(experiment, name)
 
 
 def fresh_start(init_from, name=RUN):
-    """The weights with which a run begins."""
     spec = child(init_from, name)
     shards = spec.shards()
     torch.manual_seed(0)

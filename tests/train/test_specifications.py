@@ -17,7 +17,6 @@ KILLED_AT = 7
 
 
 def kill(**changes):
-    """Train to a checkpoint of step KILLED_AT, and no further."""
     with killed(KILLED_AT):
         train_run(**changes)
 

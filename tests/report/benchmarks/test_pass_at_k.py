@@ -31,7 +31,6 @@ BOTH = Sampling(Varied.z_and_tokens, 0.8)
 
 
 def drawn(sampling, one, ten, distinct, samples=10):
-    """An entry of `sampled` in a suite.json."""
     return {
         "sampling": {"varied": sampling.varied.value, "temperature": sampling.temperature},
         "samples": samples,

@@ -26,7 +26,6 @@ SKIPPED = "its data are not here: `python -m pipelines.fetch` brings them"
 
 
 def write(folder, tasks, **more):
-    """Of ARMS, those that ``tasks`` has."""
     write_experiment(folder, {name: ARMS[name] for name in tasks}, {})
     for name, found in tasks.items():
         scoring = {} if name.startswith("free") else {"samples": 1}
@@ -35,12 +34,10 @@ def write(folder, tasks, **more):
 
 
 def everywhere(**found):
-    """The same tasks for all arms."""
     return {name: found for name in ARMS}
 
 
 def said(analysis):
-    """What report.md says of benchmarks."""
     return text_of(section(analysis))
 
 

@@ -29,9 +29,7 @@ def analysis(tmp_path_factory):
     return seeded(tmp_path_factory.mktemp("designs"), ARMS, BOUNDS)
 
 
-@rejects(
-    "(«arm.run.kappa_bits, →»arm.run.kappa_warmup", "designs of several thresholds side by side"
-)
+@rejects("(«arm.run.kappa_bits, →»arm.run.kappa_warmup", "designs of several κ side by side")
 def test_only_arms_that_are_alike_otherwise_stand_side_by_side(analysis):
     (group,) = analysis.designs
     assert [arm.name for arm in group.arms] == ["free", "linear", "residual"]

@@ -79,9 +79,7 @@ def test_snapshots_are_hollow_and_apart_from_annealed_models(tmp_path):
     assert [tick.get_text() for tick in axes.get_xticklabels()] == ["1", "2", "4"]
 
 
-@rejects(
-    ' «run.figures("bits_per_token").bound→bounds[samples(arm)[-1]]».', "IWAE drawn above its last"
-)
+@rejects(' «run.figures("bits_per_token").bound→bounds[samples(arm)[-1]]».', "IWAE above its own")
 def test_iwae_is_drawn_above_the_filtering_bound(tmp_path):
     free = seeded(tmp_path, {"two": run(kappa=2.0)}, {"two": [0.5, 0.5]}).arms
     for measured in free[0].runs:
@@ -190,9 +188,7 @@ def markers(axes, marker):
     return [(pytest.approx(x), y) for each in points for x, y in each]
 
 
-@rejects(
-    ", «→abs(»comparison.«threshold→mean)»", "bars of the first picture as wide as the difference"
-)
+@rejects(", «→abs(»comparison.«threshold→mean)»", "bars as wide as the difference")
 def test_means_bars_and_seeds_are_drawn_from_the_baseline_at_0(tmp_path):
     analysis = seeded(tmp_path, PAIR, {"base": [0.5, 0.52], "free": [0.4, 0.46]})
     (comparison,) = analysis.comparisons
@@ -221,10 +217,7 @@ def test_a_panel_for_each_family_with_a_baseline_of_its_bound_alone(tmp_path):
     assert not any(x == pytest.approx(other - 0.5) for x in drawn for other in others)
 
 
-@rejects(
-    "«self.arm.bound(self.unit).convergence or→»",
-    "a difference from a loose bound without its mark",
-)
+@rejects("«self.arm.bound(self.unit).convergence or→»", "a loose difference without its mark")
 @rejects('«"loose" if comparison.may_be_loose else →»', "a verdict from a loose bound in colour")
 def test_what_a_loose_bound_leaves_open_is_grey(tmp_path):
     loose = {"free": {"half_variance": 0.3, "converged": False}}

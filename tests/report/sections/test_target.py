@@ -98,7 +98,6 @@ def draw(arms):
 
 @pytest.fixture(scope="module")
 def drawn(tmp_path_factory):
-    """Two arms, two seeds each."""
     return draw(written(tmp_path_factory.mktemp("latent"), with_seeds(TWO)))
 
 
