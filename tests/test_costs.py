@@ -247,9 +247,7 @@ def kept_by(forward, model, half):
     return sum(tensor.untyped_storage().nbytes() for tensor in kept.values())
 
 
-@rejects(
-    "«documents if config.document_mask else →»None", "attention within documents without its masks"
-)
+@rejects("«documents if config.document_mask else →»None", "attention within documents unmasked")
 @pytest.mark.parametrize("checkpointing", [False, True], ids=["", "checkpointed"])
 @pytest.mark.parametrize("half", [False, True], ids=["float32", "bf16"])
 @pytest.mark.parametrize("changes", SHAPES, ids=str)

@@ -163,7 +163,6 @@ def completed(shell, monkeypatch, *words):
         (["compose", "experiment", "="], ["big", "small"]),
         (["compose", "experiment=small", "x"], []),
         (["sample", "a", "--z", ""], ["fresh", "pinned"]),
-        (["sample", "a", "--te"], ["--temperature"]),
         (["perf", "map"], ["mapper"]),
     ],
 )

@@ -96,7 +96,6 @@ def test_who_waits_says_so_once_and_goes_on_when_the_other_has_ended(folder, mon
         (["/x/python3", "-X", "dev", "-m", "pipelines.report"], "report"),
         (["python", "-m", "pipelines.repro", "experiment=smoke"], ""),
         (["python", "-m", "dvc", "repro"], ""),
-        (["dvc", "repro", "-m"], ""),
         ([], ""),
     ],
 )

@@ -57,9 +57,7 @@ def test_spreads_are_pooled_over_arms_of_the_same_data_model_and_budget(tmp_path
     "half« * (2 if figures.filtering.converged is False else 1)→»",
     "a bound that did not converge, taken to be as tight as its variance says",
 )
-@rejects(
-    "« - self.arm.looseness(self.unit)→»", "a loose bound that is higher taken for a worse model"
-)
+@rejects("« - self.arm.looseness(self.unit)→»", "a loose higher bound taken for a worse model")
 @rejects(".mean« + self.other.looseness(self.unit)→»", "a gain over a design whose bound is loose")
 def test_a_verdict_that_a_loose_bound_may_change_is_qualified(tmp_path):
     levels = {"own": 0.7, "same": 0.7, "low": 0.5, "high": 0.9}

@@ -100,9 +100,7 @@ def test_a_run_may_go_back_to_the_default_design_or_change_a_number(preset, defa
     "a threshold of 0 without latent bits",
     file="config/checks.py",
 )
-@rejects(
-    " and run.kappa_bits« is not None→»", "a threshold of 0 with the blocks of a larger baseline"
-)
+@rejects(" and run.kappa_bits« is not None→»", "κ = 0 with the blocks of a larger baseline")
 def test_a_threshold_of_0_is_that_of_a_free_transformer():
     """It has a latent, needs bits for it, and has no blocks that only a baseline may have."""
     experiment = smoke(f"{RUN}.kappa_bits=0")
@@ -268,10 +266,7 @@ MISTAKES = [
     "a value within one of two limits",
     case="evaluation.resample_below=1.5",
 )
-@rejects(
-    "if «run.kappa_bits is None and run.kappa_warmup_steps→False»:",
-    "a threshold that rises for a baseline",
-)
+@rejects("if «run.kappa_bits is None and run.kappa_warmup_steps→False»:", "κ rises for a baseline")
 @rejects("if «run.kappa_bits is None and run.beta != 1→False»:", "β of a baseline ignored")
 @pytest.mark.parametrize(("override", "key", "reason"), MISTAKES, ids=[m[0][:70] for m in MISTAKES])
 def test_a_mistake_is_one_line_with_its_dotted_key(override, key, reason):

@@ -68,9 +68,7 @@ def test_where_spans_begin(design):
     assert span_starts(LatentDesign(), *where[1:], documents=DOCUMENTS) is None
 
 
-@rejects(
-    "«only_starts(→»self.latent.encode(x, at)«, at.span_starts)→»", "KL of z that nothing reads"
-)
+@rejects("«only_starts(→»self.latent.encode(x, at)«, at.span_starts)→»", "KL of unread z")
 @rejects(
     "«r = None if r is None else at_starts(r, at.span_starts)→pass»",
     "a z for each token of a span in the decoder",

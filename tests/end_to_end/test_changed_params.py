@@ -53,9 +53,7 @@ def meanwhile(patch, module, name, key, value):
     return lambda: undo[0]()
 
 
-@rejects(
-    '«frozen.check→str»(f"its checkpoints', "a training whose parameters have changed is handed on"
-)
+@rejects('«frozen.check→str»(f"its checkpoints', "a training of changed parameters is handed on")
 @pytest.mark.parametrize(
     ("key", "value"), [(f"runs.{RUN}.seed", 22), ("models.target_small.optim.lr", 0.5)]
 )

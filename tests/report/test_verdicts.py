@@ -127,7 +127,6 @@ GAINS = [
     ({"plus": [0.45], "free": [0.40]}, "more than further blocks give (with fewer parameters)", ""),
     ({"plus": [0.45], "free": [0.45]}, "further blocks gain too", "free is not shown"),
     ({"plus": [0.40], "free": [0.45]}, "further blocks gain too", "free is not shown"),
-    ({"plus": [0.50], "free": [0.50]}, "–", ""),
     ({"plus": [0.45], "free": [0.55]}, "–", ""),
     (  # `free` is lower than `base` alone, and `plus` is not
         {"base": [0.5, 0.5], "plus": [0.492, 0.498], "free": [0.484, 0.488]},

@@ -233,9 +233,8 @@ def test_what_was_kept_of_other_settings_or_of_tasks_edited_since_is_not_taken(
 
 @pytest.mark.parametrize(
     "content",
-    [b"", b"\xff", b"[]", b"[1, 2, 3]", b'[{"value": "a"}, null, []]', b'[{"value": 0.5}, null, 3]',
-     b'[{}, null, []]', b"[" * 5000],
-)  # fmt: skip
+    [b"", b"\xff", b"[1, 2, 3]", b'[{"value": "a"}, null, []]', b"[{}, null, []]", b"[" * 5000],
+)
 def test_a_damaged_outcome_is_scored_again(content, tmp_path, capsys):
     progress = Progress(tmp_path / "baseline.suite", "decisive")
     assert [is_kept(progress, SPEC), is_kept(progress, SPEC)] == [False, True]
@@ -255,9 +254,10 @@ def test_a_run_that_the_suite_is_not_for_is_refused(workspace):
 
 
 @pytest.fixture
-def look(workspace):
+def look(workspace, monkeypatch):
     """Run stage inputs on smoke with a changed suite; its note of the suite."""
     (workspace / "data").unlink()  # the session's
+    monkeypatch.setattr(inputs, "note_code", lambda known: None)  # it takes long
     params = yaml.safe_load(open("params.yaml"))
 
     def run(words=None, **changes):
@@ -281,7 +281,6 @@ ONCE = {"samples": 3, "k": [1], "temperatures": [0.5], "tasks": ["passages"]}
         ({"words": WORDS | {"task": "ft_wrods"}}, r"tasks\.words\.task: 'ft_wrods'.*ft_words"),
         ({"words": WORDS | {"key": "acc_nrm,none"}}, r"tasks\.words\.key: .* is not one of "),
         ({"words": WORDS | {"task": "gsm8k"}}, r"tasks\.words\.key: .* is not one of "),
-        ({"tasks": [1]}, r"tasks: .*needs a `task`"),
         ({"tasks": {"x": {"key": "acc,none"}}}, r"tasks: .*needs a `task`"),
         ({"pass_at_k": ONCE}, r"pass_at_k\.tasks: passages generates no answers"),
     ],

@@ -168,9 +168,7 @@ def test_documents_that_the_tokenizer_cannot_spell_are_left_out_and_counted(tmp_
     assert "documents; 2 left out" in capsys.readouterr().out
 
 
-@rejects(
-    '«validation", "train→train", "validation»"', "the training part looked up in the held-out part"
-)
+@rejects('«validation", "train→train", "validation»"', "the training part in the held-out part")
 def test_overlap_with_the_training_part_is_written_and_said(tmp_path, capsys):
     copied = b"a sentence that the training part and the held-out part have in common, word by word"
     train = [[*random_texts(1, 20), b"1 " + copied + b" 2"]]

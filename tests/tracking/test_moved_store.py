@@ -15,10 +15,7 @@ def content(folder):
     return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-@rejects(
-    "if «not is_local_uri(known.artifacts)→True»:",
-    "artifacts of a copied project written into the original",
-)
+@rejects("if «not is_local_uri(known.artifacts)→True»:", "a copy's artifacts written elsewhere")
 def test_a_copy_writes_nothing_into_the_original_and_finds_its_own_artifacts(original, project):
     before = content(original)
     details = Path("results/smoke", RUN, "details.json")

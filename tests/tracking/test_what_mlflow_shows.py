@@ -114,9 +114,7 @@ def test_a_run_says_what_it_is_what_may_be_compared_and_what_made_it():
     assert tags["mlflow.user"] and tags["mlflow.source.name"].startswith("pipelines.")
 
 
-@rejects(
-    '«tags.get(MLFLOW_RUN_NOTE, "") in ours→True»', "a changed description replaces the user's own"
-)
+@rejects('«tags.get(MLFLOW_RUN_NOTE, "") in ours→True»', "a description replaces the user's own")
 def test_a_user_may_replace_the_description_of_the_experiment_and_of_a_run(project, run):
     client = MlflowClient(store_uri())
     wanted = experiment_note(settings())

@@ -194,7 +194,6 @@ DAMAGE = [
     (edit(max_position_embeddings=3), r"^llama: it was trained with up to 3 positions"),
     (edit(vocab_size="11"), r"^llama: vocab_size: '11', expected a whole number$"),
     (edit(vocab_size=4096), r"^llama: model\.embed_tokens\.weight: .* expected \(4096, "),
-    (edit(hidden_size=None), r"^llama: hidden_size: None, expected a whole number$"),
     (strange_numbers, r"^llama/model\.safetensors: not readable as safetensors"),
     (other_tokenizer, r"^llama: its tokenizer is not that of data/tokens/target"),
     (
