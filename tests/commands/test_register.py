@@ -19,7 +19,7 @@ from pipelines.tracking import registry
 from pipelines.tracking.journal import Journal, read_journal
 from pipelines.tracking.store import store_uri
 from tests.support.mutants import rejects
-from tests.support.results import run, write_experiment
+from tests.support.results import change, run, write_experiment
 
 RUNS = {
     "base_s0": run(),
@@ -65,10 +65,7 @@ def measure(folder, runs=RUNS, **bounds):
     shutil.rmtree(folder / "results", ignore_errors=True)
     write_experiment(folder, runs, bounds, se=0.0001)
     for name in runs:
-        path = folder / "results/tiny" / name / "details.json"
-        path.write_text(
-            json.dumps(json.loads(path.read_text()) | {"manifest": asdict(manifest(name))})
-        )
+        change(folder, name, "details.json", manifest=asdict(manifest(name)))
 
 
 def aliases():

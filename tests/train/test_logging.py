@@ -32,6 +32,9 @@ def norms(monkeypatch):
             logged.append(norm.item())
             self.log("grad_norm", norm)
 
+        def on_train_end(self):
+            type(self).metrics = dict(self.trainer.callback_metrics)
+
     monkeypatch.setattr(fit_module, "TrainingModule", WithNorm)
     return logged
 
@@ -58,6 +61,9 @@ def test_a_metric_of_one_line_is_in_the_curve_in_mlflow_and_in_the_bar(
         assert [(p.step, p.value) for p in points] == [
             (int(row[key]), float(row["grad_norm"])) for row in curve
         ]
+    metrics = fit_module.TrainingModule.metrics  # as any other callback has them
+    assert metrics["grad_norm"].item() == pytest.approx(means[len(curve) - 1], rel=1e-6)
+    assert metrics["step"] == 20
     said = capsys.readouterr().err
     assert f", grad_norm={float(curve[-1]['grad_norm']):.4g}" in said
     assert "gradient_norm" not in said and "bits_in_use" not in said
@@ -75,37 +81,24 @@ def test_a_killed_run_goes_on_with_what_it_had_logged_of_a_row(workspace, monkey
     assert [float(row["grad_norm"]) for row in curve] == means
 
 
-def test_numbers_of_any_type_are_logged_and_a_parameter_as_it_was_then(workspace, monkeypatch):
-    """And are among Lightning's metrics for any other callback."""
-
-    class Counting(TrainingModule):
-        def on_train_start(self):
-            self.parameter = torch.nn.Parameter(torch.zeros(()))
-
-        def on_train_end(self):
-            found.update(self.trainer.callback_metrics)
-
-        def on_before_optimizer_step(self, optimizer):
-            self.log("count", self.global_step, prog_bar=True)
-            self.log("half", self.global_step / 2)
-            self.parameter.data += 1
-            self.log("parameter", self.parameter)
-
-    found = {}
-    monkeypatch.setattr(fit_module, "TrainingModule", Counting)
-    monkeypatch.setattr(fit_module, "ROWS", 10)
-    _, curve = train_run()
-    assert [float(row["count"]) for row in curve] == [0.5 + 2 * i for i in range(10)]
-    assert [float(row["half"]) for row in curve] == [0.25 + i for i in range(10)]
-    assert [float(row["parameter"]) for row in curve] == [1.5 + 2 * i for i in range(10)]
-    assert found["ce_nats"].item() == pytest.approx(float(curve[-1]["ce_nats"]), rel=1e-6)
-    assert (found["step"], found["half"]) == (20, 9.25)
-
-
-def test_what_a_row_cannot_hold_is_refused():
+@pytest.fixture
+def module():
     module = TrainingModule.__new__(TrainingModule)
     torch.nn.Module.__init__(module)
     module.logged = {}
+    return module
+
+
+def test_numbers_of_any_type_are_logged_and_a_parameter_as_it_was_then(module):
+    parameter = torch.nn.Parameter(torch.zeros(()))
+    for value in (3, 0.5, parameter):
+        module.log("value", value, prog_bar=True)
+        parameter.data += 1
+    assert module.logged["value"] == [3, 0.5, 2]
+    assert all(each.is_floating_point() for each in module.logged["value"])
+
+
+def test_what_a_row_cannot_hold_is_refused(module):
     with pytest.raises(ValueError, match="rows of the curve are means"):
         module.log("largest", 1.0, reduce_fx="max")
     with pytest.raises(RuntimeError):

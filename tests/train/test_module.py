@@ -362,6 +362,15 @@ def test_kappa_of_0_is_a_threshold_and_none_is_a_baselines(kappa):
     assert module.threshold() == kappa
 
 
+def test_kappa_rises_with_the_optimizer_steps(workspace):
+    module, _, _ = built(kappa_warmup_steps=10)
+    found = []
+    for step in range(20):
+        module._trainer = SimpleNamespace(global_step=step)
+        found.append(module.threshold())
+    assert found == pytest.approx([0.125 * min(1, step / 10) for step in range(1, 21)])
+
+
 @rejects(" = «inputs→targets».eq", "the documents of targets masked", file="core/module.py")
 def test_a_document_starts_with_its_end_of_text():
     """And a window may begin in the middle of one."""
