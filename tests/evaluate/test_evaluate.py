@@ -37,7 +37,7 @@ from pipelines.evaluate.stage import evaluate, headline, measure
 from tests.evaluate.conftest import tiny
 from tests.support.corpora import write_shards
 from tests.support.mutants import rejects
-from tests.support.training import RUN, tracked_runs, train_run
+from tests.support.training import RUN, train_run
 
 SETTINGS = EvaluationConfig(
     tokens=1300,
@@ -361,11 +361,6 @@ def test_every_budget_is_scored(workspace, monkeypatch):
     assert budgets[-1]["bits_per_token"] == evaluation["bits_per_token"]
     bounds = [b["bits_per_token"]["filtering"]["mean"] for b in budgets]
     assert len(set(bounds)) == 3
-    client, (tracked,) = tracked_runs()
-    history = client.get_metric_history(tracked.info.run_id, "bound/bits_per_token")
-    assert [(m.step, m.value) for m in history] == [
-        (steps * 520, value) for steps, value in zip((5, 15, 20), bounds, strict=True)
-    ]
 
 
 @rejects("if «clean_up→spec»:", "a run by hand that cannot be resumed")

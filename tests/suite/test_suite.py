@@ -114,16 +114,10 @@ def test_a_killed_stage_goes_on_and_files_and_mlflow_hold_what_was_measured(
         assert sum(values) / 3 == pytest.approx(way["distinct"]["value"])
         assert [len(sample["resps"][0]) for sample in logged(f"idioms.{name}")] == [3, 3, 3]
 
-    client, (tracked,) = tracked_runs()  # that of the training
-    history = client.get_metric_history(tracked.info.run_id, "suite/passages")
-    assert [(m.step, m.value) for m in history] == [(20 * BATCH, metrics["passages"])]
-    errors = json.loads(tracked.data.tags["suite.passages_se"])
-    assert errors == {str(20 * BATCH): found["tasks"]["passages"]["se"]}
+    _, (tracked,) = tracked_runs()  # that of the training
     assert tracked.data.tags["suite"] == f"mini, {found['harness']}, seed 0"
     key = "suite/idioms/z_and_tokens_0.5/distinct"
     assert tracked.data.metrics[key] == ways[2]["distinct"]["value"]
-    for file in ("suite.json", "suite_samples"):
-        assert tracked.data.tags[f"file.{file}"].startswith(f"{RESULTS / file} ")
 
 
 @rejects('«→raise\n            »kind = ""', "one task's error, which costs the others their scores")
