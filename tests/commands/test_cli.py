@@ -53,16 +53,8 @@ def test_every_module_that_can_be_run_is_a_command():
             assert text.splitlines()[-1].strip() in ours, path
 
 
-@rejects(
-    "    «→import_module(module)\n    »path = ROOT.joinpath",
-    "--help that imports what the command needs",
-    case="train --help",
-)
-@rejects(
-    "    «→import_module(module)\n    »path = ROOT.joinpath",
-    "--help of all commands that imports what one needs",
-    case="--help",
-)
+@rejects("«→import_module(module)\n    »path = ROOT.", "help that imports", case="train --help")
+@rejects("«→import_module(module)\n    »path = ROOT.", "help of all that imports", case="--help")
 @pytest.mark.parametrize("arguments", ["--help", "train --help", "train"])
 def test_help_and_wrong_usage_import_neither_torch_nor_ray(arguments):
     loaded = "print({'torch', 'ray'} & {*sys.modules}, file=sys.stderr)"

@@ -224,10 +224,7 @@ def speller(make_model, tokenizer):
     return adapter(model, tokenizer)
 
 
-@rejects(
-    "for row in «(~self.ended).nonzero()[:, 0].tolist(→range(len(self.texts)»):",
-    "a text that has ended grows with its batch",
-)
+@rejects("«(~self.ended).nonzero()[:, 0].tolist(→range(len(self.texts)»):", "an ended text grows")
 def test_a_continuation_ends_at_the_first_stop_string_or_with_its_tokens(speller):
     prompts = ["The", "a The", "b c d The"]
     for until, expected in (
