@@ -1,5 +1,6 @@
-"""The adapter for the evaluation harness: on a baseline it equals the harness's own backend; what a
-request gets depends on no other; no answer is read before it is asked.
+"""The adapter for the evaluation harness: what a request gets depends on no other; no answer is
+read before it is asked. On baselines it equals the harness's own backend: see
+tests/export/test_hugging_face.py.
 """
 
 import random
@@ -7,11 +8,7 @@ from itertools import pairwise
 
 import pytest
 import torch
-from lm_eval.models.huggingface import HFLM
-from tokenizers import Tokenizer
-from tokenizers.processors import TemplateProcessing
 from torch.nn import functional as F
-from transformers import PreTrainedTokenizerFast
 
 from ftmodel.inference.generate import generate
 from ftmodel.inference.passes import with_codes
@@ -28,58 +25,10 @@ from tests.support.benchmark_models import (
     log_likelihoods,
     near,
     rolling,
-    some_text,
+    some_pairs,
 )
 from tests.support.corpora import write_shards
-from tests.support.hugging_face import to_hugging_face
 from tests.support.mutants import rejects
-
-
-def some_pairs(n, seed=0):
-    """Contexts and answers of many lengths: empty contexts, contexts beyond the model's, trailing
-    spaces, answers of one token, shared contexts, repeated requests.
-    """
-    rng = random.Random(seed)
-    pairs = []
-    while len(pairs) < n:
-        context = some_text(rng, rng.choice((0, 1, 3, 8, 20, 40)))
-        context += rng.choice(("", "", " ", "\n", "  \n"))
-        for _ in range(rng.choice((1, 1, 2, 4))):
-            answer = some_text(rng, rng.choice((1, 1, 2, 5)))
-            pairs.append((context, rng.choice((" ", "")) + answer))
-        if rng.random() < 0.2:
-            pairs += [pairs[-1], (context, " a"), (context, "e")]
-    return pairs[:n]
-
-
-@pytest.fixture
-def hugging_face(make_lm, tokenizer):
-    """Our adapter of a baseline, and the harness's backend of the same weights."""
-    ours = make_lm(latent_bits=0)
-    reference = to_hugging_face(ours.model)
-    fast = Tokenizer.from_str(tokenizer.tokenizer.to_str())
-    special = [(END, tokenizer.end_of_text)]
-    fast.post_processor = TemplateProcessing(single=f"{END} $A", special_tokens=special)
-    tokens = dict.fromkeys(("bos_token", "eos_token", "pad_token"), END)
-    wrapped = PreTrainedTokenizerFast(tokenizer_object=fast, **tokens)
-    settings = dict(batch_size=16, device="cpu", max_length=CONTEXT)
-    return ours, HFLM(reference, tokenizer=wrapped, add_bos_token=True, **settings)
-
-
-@rejects("ids[«-room:→:room»]", "prompts that are too long cut from the right")
-def test_log_likelihoods_of_a_baseline_are_those_of_the_harness_own_backend(hugging_face):
-    """Some answers are what the model itself would say."""
-    ours, theirs = hugging_face
-    prompts = ["", "The quick brown fox", "Question: what is", "def add(a, b):"]
-    made = continuations(ours, prompts, max_gen_toks=1)
-    pairs = [(p, text) for p, text in zip(prompts, made, strict=True) if text.isascii() and text]
-    pairs += some_pairs(200)
-    ours.start_task()
-    nats, greedy = zip(*log_likelihoods(ours, pairs), strict=True)
-    expected = log_likelihoods(theirs, pairs)
-    assert nats == near([log_p for log_p, _ in expected])
-    assert list(greedy) == [is_greedy for _, is_greedy in expected] and any(greedy)
-    assert ours.truncated > 10 and ours.mc_error == {}
 
 
 def test_an_answer_that_melts_into_its_context_is_encoded_alone(make_lm):

@@ -3,6 +3,7 @@ beforehand.
 """
 
 import json
+import random
 from hashlib import sha256
 
 import pytest
@@ -25,6 +26,23 @@ Which of these is the larger number? It was the best of times, it was the worst 
 
 def some_text(rng, words):
     return " ".join(rng.choices(TEXT.split(), k=words))
+
+
+def some_pairs(n, seed=0):
+    """Contexts and answers of many lengths: empty contexts, contexts beyond the model's, trailing
+    spaces, answers of one token, shared contexts, repeated requests.
+    """
+    rng = random.Random(seed)
+    pairs = []
+    while len(pairs) < n:
+        context = some_text(rng, rng.choice((0, 1, 3, 8, 20, 40)))
+        context += rng.choice(("", "", " ", "\n", "  \n"))
+        for _ in range(rng.choice((1, 1, 2, 4))):
+            answer = some_text(rng, rng.choice((1, 1, 2, 5)))
+            pairs.append((context, rng.choice((" ", "")) + answer))
+        if rng.random() < 0.2:
+            pairs += [pairs[-1], (context, " a"), (context, "e")]
+    return pairs[:n]
 
 
 def adapter(model, tokenizer, **changes):

@@ -38,6 +38,14 @@ def make(latent_bits=3, kappa=0.5, optim=OPTIM, **changes):
     return TrainingModule(FreeTransformer(config, 11), optim, kappa, steps=20)
 
 
+def by_name(module):
+    """The optimizer's groups by parameters' names; a parameter of no group has none."""
+    groups = module.configure_optimizers()["optimizer"].param_groups
+    of = {id(parameter): group for group in groups for parameter in group["params"]}
+    names = module.model.named_parameters()
+    return {name: of.get(id(parameter), {"weight_decay": None}) for name, parameter in names}
+
+
 @rejects('.«append(→extend([»parameter«)→] * ("zeta" not in name))»', "ζ left out of the optimizer")
 @rejects("«if parameter.dim() > 1 else 0.0→»", "weight decay on gains")
 @rejects("«decay if parameter.dim() > 1 else →»0.0", "no weight decay")
@@ -46,20 +54,13 @@ def make(latent_bits=3, kappa=0.5, optim=OPTIM, **changes):
 @pytest.mark.parametrize("latent_bits", [0, 3])
 def test_every_parameter_is_trained_once_and_matrices_alone_decay(latent_bits, tied, optim):
     module = make(latent_bits, tied=tied, optim=optim)
+    groups = by_name(module)
     optimizer = module.configure_optimizers()["optimizer"]
-    decays = {
-        id(parameter): group["weight_decay"]
-        for group in optimizer.param_groups
-        for parameter in group["params"]
-    }
-    assert sum(len(group["params"]) for group in optimizer.param_groups) == len(decays)
+    assert sum(len(group["params"]) for group in optimizer.param_groups) == len(groups)
     gains = ("norm.weight", "attention_norm.weight", "ffn_norm.weight")
-    expected = {
-        id(parameter): 0.0 if name.endswith(gains) else 0.07
-        for name, parameter in module.model.named_parameters()
-    }
+    expected = {name: 0.0 if name.endswith(gains) else 0.07 for name in groups}
     assert set(expected.values()) == {0.0, 0.07}
-    assert decays == expected
+    assert {name: group["weight_decay"] for name, group in groups.items()} == expected
 
 
 @rejects("«betas=(optim.beta1, optim.beta2),→»", "betas not handed to the optimizer")
@@ -79,23 +80,14 @@ def test_latent_lr_multiplies_the_learning_rate_of_the_latent_alone():
     optim = replace(OPTIM, latent_lr=4.0)
     module = make(optim=optim, latent=LatentDesign(prior=Prior.learned))
     module.copied, module.copied_lr = {"readout.weight", "latent.zeta"}, 0.1
-    names = {id(parameter): name for name, parameter in module.model.named_parameters()}
-    for group in module.configure_optimizers()["optimizer"].param_groups:
-        for name in [names[id(parameter)] for parameter in group["params"]]:
-            rate = 0.1 if name in module.copied else 0.3
-            rate *= 4 if name.startswith("latent.") else 1
-            assert group["initial_lr"] == pytest.approx(rate), name
+    for name, group in by_name(module).items():
+        rate = 0.1 if name in module.copied else 0.3
+        rate *= 4 if name.startswith("latent.") else 1
+        assert group["initial_lr"] == pytest.approx(rate), name
 
 
 def hidden(name):
     return "block" in name and "norm" not in name
-
-
-def by_name(module):
-    """The optimizer's groups by parameters' names."""
-    groups = module.configure_optimizers()["optimizer"].param_groups
-    of = {id(parameter): group for group in groups for parameter in group["params"]}
-    return {name: of[id(parameter)] for name, parameter in module.model.named_parameters()}
 
 
 @rejects("« if optim.name is OptimizerName.muon else set()→»", "Muon whatever the settings say")
