@@ -42,10 +42,6 @@ def test_every_output_is_written(small, seeded):
     assert drawn == names | {"kl_per_bit", "headline"}
 
 
-def one_line(path):
-    return " ".join(path.read_text().split())
-
-
 @rejects('ce_bits_per_token": row.ce_nats« / LN2→»', "cross-entropy in nats under the name of bits")
 @rejects('NOT_COMPARABLE}": "«elbo→iwae»"', "a bound under the name of another")
 @rejects('NOT_COMPARABLE}": "«kl→ce»"', "a figure under the name of the KL")
@@ -130,7 +126,7 @@ def test_parts_without_content_are_left_out(bare):
 
 
 def test_single_runs_stay_visible_and_what_was_done_is_said(seeded):
-    text = one_line(seeded / "report.md")
+    text = " ".join((seeded / "report.md").read_text().split())
     assert text.count("κ rose from 0 over 3 steps") == 2  # bits per byte and per token
     assert "train: 1,200 documents, 34,567 tokens, 1 byte" in text
     assert "was not measured" in text  # overlap

@@ -23,7 +23,6 @@ from tests.support.results import (
 )
 
 THREE = {"base": run(), "free_1": run(kappa=1.0), "free_2": run(kappa=2.0)}
-PLUS = "from plus (1,001 parameters)"
 USE, NOTES = "use of z, bits per token", "reservations"
 
 

@@ -85,22 +85,17 @@ def test_a_killed_run_resumes_to_the_bit_and_is_tracked_once(workspace):
     assert [point.step for point in history] == list(range(1, 21))
 
 
-def flip(path):
-    """Change a byte in the largest tensor, where the zip archive's structure stays whole."""
-    with ZipFile(path) as archive:
-        entry = max(archive.infolist(), key=lambda entry: entry.file_size)
-    content = bytearray(path.read_bytes())
-    content[entry.header_offset + entry.file_size] ^= 0xFF  # its header is shorter than it
-    path.write_bytes(bytes(content))
-
-
 def test_a_damaged_newest_checkpoint_is_reported_and_the_one_before_used(
     workspace, uninterrupted, capsys, steps_taken
 ):
     with killed(10):
         train_run()
     before, newest = sorted(resume().glob("*.ckpt"))
-    flip(newest)
+    with ZipFile(newest) as archive:
+        entry = max(archive.infolist(), key=lambda entry: entry.file_size)
+    content = bytearray(newest.read_bytes())  # in the largest tensor; the archive stays whole
+    content[entry.header_offset + entry.file_size] ^= 0xFF  # its header is shorter than it
+    newest.write_bytes(content)
     later = resume() / "00000030.ckpt"  # which must not push out a good one
     later.write_bytes(b"no checkpoint")
     later.with_suffix(".unreadable").write_bytes(b"")  # of an earlier damage: it is replaced
