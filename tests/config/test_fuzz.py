@@ -135,9 +135,11 @@ def broken(one_of, text):
 
 
 def override(one_of, paths):
-    key = one_of([*GROUPS, *(".".join(map(str, path)) + end for path in one_of([paths, paths, []])
-                             for end in ("", "", "", ".a", "..", "@a", "[0]"))])  # fmt: skip
-    value = one_of([*VALUES, 8, 0.5, "wsd", "x"])
+    key = ".".join(map(str, one_of(paths)))
+    if one_of([True, False]):  # it may well be right
+        return f"{key}={one_of([1, 2, 8, 64, 0.5, 'true', 'false', 'wsd', 'target', 'x'])}"
+    key = one_of([key, one_of(GROUPS)]) + one_of([*9 * [""], ".a", "..", "@a", "[0]"])
+    value = one_of(VALUES)
     return one_of(FORMS).format(k=key, v="null" if value is None else value)
 
 
