@@ -126,12 +126,15 @@ def edited(one_of, config):
 
 def broken(one_of, text):
     """YAML as editors, merges and accidents leave it."""
-    content = text.encode()
-    kept, *_, rest = sorted(one_of(range(len(content) + 1)) for _ in "12")
-    cut = content[kept:rest][:100]
-    spliced = content[:kept] + one_of([*PIECES, cut + cut]) + content[kept + len(cut) :]
+    content, lines = text.encode(), text.encode().splitlines(keepends=True)
+    place = one_of(range(len(lines)))
+    line = lines[place]
+    lines[place] = one_of([b"", line + line, b"  " + line, b"\n" + line])
+    kept = one_of(range(len(content) + 1))
+    spliced = content[:kept] + one_of(PIECES) + content[kept:]
     coded = [b"\xef\xbb\xbf" + content, text.encode("utf-16"), content[:kept]]
-    return one_of([*5 * [spliced], one_of(coded), content + one_of(NESTED), one_of(WHOLE)])
+    edited = [*3 * [b"".join(lines)], *3 * [spliced]]
+    return one_of([*edited, one_of(coded), content + one_of(NESTED), one_of(WHOLE)])
 
 
 def override(one_of, paths):
