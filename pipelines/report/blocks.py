@@ -1,6 +1,6 @@
 """What a section is made of. markdown.py writes blocks; html.py makes the page of that Markdown."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from matplotlib.figure import Figure
@@ -61,6 +61,12 @@ class Section:
     name: str
     title: str
     blocks: Sequence[Block]
+
+
+def table(rows: Iterable[Mapping[str, str]]) -> list[Table]:
+    """Of rows that name the columns of their cells; no table where there are no rows."""
+    listed = list(rows)
+    return [Table([*listed[0]], [[*row.values()] for row in listed])] if listed else []
 
 
 def heading(words: str) -> Text:

@@ -33,7 +33,7 @@ from pipelines.report.analysis import Analysis
 from pipelines.report.blocks import Block, Picture, figures
 from pipelines.report.explorer import explorer_families
 from pipelines.report.html import html
-from pipelines.report.sections.all_sections import all_sections
+from pipelines.report.sections import all_sections
 from pipelines.report.sections.figure4 import figure4_csv
 from pipelines.report.verdicts import findings, how_far
 from pipelines.tracking.store import run_pages

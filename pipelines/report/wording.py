@@ -17,6 +17,10 @@ def number(value: float | None, decimals: int = 4) -> str:
     return f"{rounded:.{decimals}f}".replace("-", "−")
 
 
+def p_value(p: float | None) -> str:
+    return "–" if p is None else f"{p:.3g}"
+
+
 def signed(value: float) -> str:
     return f"{value:+.4f}".replace("-", "−")
 

@@ -6,7 +6,7 @@ from pipelines.compare import comparison
 from pipelines.report import analysis
 from pipelines.report.benchmarks import table
 from pipelines.report.headline import picture
-from pipelines.report.sections.all_sections import all_sections
+from pipelines.report.sections import all_sections
 from pipelines.report.verdicts import findings
 from tests.support.mutants import rejects
 from tests.support.results import analysis_of, run, task, write_experiment, write_suite

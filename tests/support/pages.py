@@ -5,13 +5,17 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from pipelines.report import markdown
+from pipelines.report.analysis import Analysis
 from pipelines.report.blocks import Block, Group, Section, Table
+from pipelines.report.sections import TOPICS, Topic
 
 GOLDEN = Path(__file__).parents[1] / "report/golden"
 
 
-def text_of(section: Section) -> str:
-    return markdown.section(section)
+def text_of(topic: Topic, analysis: Analysis) -> str:
+    """What report.md says of a topic."""
+    title, _ = TOPICS[topic.__name__]
+    return markdown.section(Section(topic.__name__, title, topic(analysis)))
 
 
 def tables(blocks: Sequence[Block]) -> Iterator[Table]:

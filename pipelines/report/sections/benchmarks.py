@@ -1,5 +1,6 @@
 """The benchmarks of a suite, beside the paper's tables."""
 
+from collections.abc import Sequence
 from statistics import fmean
 
 from pipelines.artifacts.run_results import fraction
@@ -9,9 +10,10 @@ from pipelines.report.benchmarks.paper_tables import PaperScores, PaperTable, ne
 from pipelines.report.benchmarks.pass_at_k import sampled_tasks
 from pipelines.report.benchmarks.plot import during_training, with_budgets
 from pipelines.report.benchmarks.table import Benchmarks, Score, Scores, Task, alike, suite_of
-from pipelines.report.blocks import Block, Picture, Section, Table, Text, heading
+from pipelines.report.blocks import Block, Picture, Table, Text, heading, table
 from pipelines.report.explanations import explained
 from pipelines.report.markdown import escaped
+from pipelines.report.sections import titled
 from pipelines.report.wording import estimate, listed, magnitude, number, percent
 
 SCORING = {
@@ -23,15 +25,15 @@ SCORING = {
 }
 
 
-def section(analysis: Analysis) -> Section | None:
+@titled("Benchmarks")
+def benchmarks(analysis: Analysis) -> Sequence[Block]:
     families = analysis.benchmarks
     if not families:
-        return None
+        return []
     blocks: list[Block] = [Text(suite_words(families))]
     for family in families:
         blocks += family_blocks(family, analysis)
-    blocks += [*map(Text, scoring_words(families))]
-    return Section("benchmarks", "Benchmarks", blocks)
+    return [*blocks, *map(Text, scoring_words(families))]
 
 
 def suite_words(families: list[Benchmarks]) -> str:
@@ -62,8 +64,8 @@ def family_blocks(family: Benchmarks, analysis: Analysis) -> list[Block]:
         lines = [f"- {escaped(k)}: {escaped('; '.join(r))}" for k, r in reasons.items()]
         notes += ["\n".join((words, "", *lines))] * bool(lines)
     blocks += map(Text, notes)
-    if table := monte_carlo(family):
-        blocks += [explained("The Monte Carlo error of K samples"), table]
+    if errors := monte_carlo(family):
+        blocks += [explained("The Monte Carlo error of K samples"), errors]
     blocks += sampled_blocks(family, name)
     if family.last_third:
         late = beside(family, late=True)
@@ -215,17 +217,17 @@ def sampled_blocks(family: Benchmarks, name: str) -> list[Block]:
         blocks.append(heading(f"{name}: {each.samples} answers to each prompt of {each.task.name}"))
         if each is tasks[0]:
             blocks.append(explained("Several answers to a prompt"))
-        head = ["arm", "what varies", "temperature", *(f"pass@{k}" for k in each.ks)]
-        rows = [
-            [
-                arm_head(row.arm),
-                row.varies,
-                f"{row.sampling.temperature:g}",
-                *map(score_cell, (*row.pass_at, row.distinct)),
-            ]
+        heads = [f"pass@{k}" for k in each.ks]
+        blocks += table(
+            {
+                "arm": arm_head(row.arm),
+                "what varies": row.varies,
+                "temperature": f"{row.sampling.temperature:g}",
+                **dict(zip(heads, map(score_cell, row.pass_at), strict=True)),
+                "distinct answers": score_cell(row.distinct),
+            }
             for row in each.rows
-        ]
-        blocks.append(Table([*head, "distinct answers"], rows))
+        )
     return blocks
 
 

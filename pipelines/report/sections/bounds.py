@@ -1,11 +1,18 @@
-"""The held-out bounds: all arms side by side, and against their baselines."""
+"""The held-out bounds: all arms side by side, against their baselines, and how loose others are."""
+
+from collections.abc import Mapping, Sequence
+
+from matplotlib.figure import Figure
 
 from pipelines.artifacts.results import UNITS, Figures
+from pipelines.artifacts.run_results import RunResults
 from pipelines.compare.arms import Arm
 from pipelines.compare.comparison import Comparison
 from pipelines.config.schema import AUTO, EvaluationConfig
 from pipelines.report.analysis import Analysis
-from pipelines.report.blocks import NOT_COMPARABLE, Block, Section, Table, Text, heading
+from pipelines.report.blocks import NOT_COMPARABLE, Block, Table, Text, heading, table
+from pipelines.report.sections import titled
+from pipelines.report.style import Style, below, dots, plain
 from pipelines.report.verdicts import name
 from pipelines.report.wording import estimate, in_words, other_error, verdict
 
@@ -18,27 +25,23 @@ FIELDS = {  # of Figures, by head
     f"KL{NOT_COMPARABLE}": "kl",
     f"reconstruction CE{NOT_COMPARABLE}": "ce",
 }
-CALIBRATION_HEAD = [
-    *("run", "particles", "share of the encoder’s logits", "converged", "gain of twice as many"),
-    "bound of training text by particles",
-]
 PROPOSALS: dict[float | None, str] = {None: "by the default rule", 0: "from the prior"}
 
 
-def section(analysis: Analysis) -> Section:
+@titled("Measurements")
+def bounds(analysis: Analysis) -> Sequence[Block]:
     blocks = (data_blocks(data, arms, analysis) for data, arms in analysis.by_data.items())
-    return Section("bounds", "Measurements", [block for each in blocks for block in each])
+    return [block for each in blocks for block in each]
 
 
 def data_blocks(data: str, arms: list[Arm], analysis: Analysis) -> list[Block]:
     """All tables of one data set; the first of its units is the one to compare in."""
     unit, *others = [unit for unit in UNITS if arms[0].first.figures(unit) != Figures()]
     compared, settings = analysis.compared_on(data), analysis.settings
-    seeds = any(len(arm.runs) > 1 for arm in arms)
-    columns = [head.format(settings.iwae_samples) for head in FIELDS]
+    runs, seeds = [run for arm in arms for run in arm.runs], any(len(arm.runs) > 1 for arm in arms)
     blocks: list[Block] = [
         heading(f"{data}: {UNITS[unit]}"),
-        all_arms(arms, unit, columns),
+        *all_arms(arms, unit, settings),
         *map(Text, how_to_read(arms, unit, seeds, settings)),
     ]
     if compared:
@@ -47,77 +50,64 @@ def data_blocks(data: str, arms: list[Arm], analysis: Analysis) -> list[Block]:
             from_baselines(compared, arms, seeds),
         ]
     for other in others:
-        blocks += [heading(f"{data}: {UNITS[other]}"), all_arms(arms, other, columns)]
-    if any(run.evaluation.calibration for arm in arms for run in arm.runs):
-        blocks += [heading(f"{data}: particles of the filter"), calibrations(arms)]
+        blocks += [heading(f"{data}: {UNITS[other]}"), *all_arms(arms, other, settings)]
+    if picked := calibrations(runs):
+        blocks += [heading(f"{data}: particles of the filter"), *picked]
     if seeds:
-        mark = " **(collapsed)**"
-        rows = [
-            [
-                run.name + mark * bool(run.evaluation.collapsed),
-                str(run.run.seed),
-                *cells(run.figures(unit)),
-            ]
-            for arm in arms
-            for run in arm.runs
-        ]
-        blocks += [
-            heading(f"{data}: single runs, {UNITS[unit]}"),
-            Table(["run", "seed", *columns], rows),
-        ]
+        single = table(
+            {
+                "run": run.name + " **(collapsed)**" * bool(run.evaluation.collapsed),
+                "seed": str(run.run.seed),
+                **cells(run.figures(unit), settings),
+            }
+            for run in runs
+        )
+        blocks += [heading(f"{data}: single runs, {UNITS[unit]}"), *single]
     return blocks
 
 
-def cells(figures: Figures) -> list[str]:
-    return [estimate(getattr(figures, field)) for field in FIELDS.values()]
+def cells(figures: Figures, settings: EvaluationConfig) -> dict[str, str]:
+    return {
+        head.format(settings.iwae_samples): estimate(getattr(figures, field))
+        for head, field in FIELDS.items()
+    }
 
 
-def calibrations(arms: list[Arm]) -> Table:
+def calibrations(runs: list[RunResults]) -> list[Table]:
     """What was picked for each run, and the bound of training text that it was picked by."""
-    rows = [
-        [
-            run.name,
-            *(str(found.particles), f"{found.proposal:g}", "yes" if found.converged else "no"),
-            f"{found.gain:.5f}, error {found.error:.5f}",
-            ", ".join(f"{k}: {bound:.4f}" for k, bound in found.curve.items()),
-        ]
-        for arm in arms
-        for run in arm.runs
+    return table(
+        {
+            "run": run.name,
+            "particles": str(found.particles),
+            "share of the encoder’s logits": f"{found.proposal:g}",
+            "converged": "yes" if found.converged else "no",
+            "gain of twice as many": f"{found.gain:.5f}, error {found.error:.5f}",
+            "bound of training text by particles": ", ".join(
+                f"{k}: {bound:.4f}" for k, bound in found.curve.items()
+            ),
+        }
+        for run in runs
         if (found := run.evaluation.calibration)
-    ]
-    return Table(CALIBRATION_HEAD, rows)
+    )
 
 
-def all_arms(arms: list[Arm], unit: str, columns: list[str]) -> Table:
+def all_arms(arms: list[Arm], unit: str, settings: EvaluationConfig) -> list[Table]:
     gap = unit == "bits_per_token" and arms[0].gap is not None
-    head = [
-        "arm",
-        "kind",
-        "κ, bits",
-        "H",
-        "parameters",
-        "trained tokens",
-        "seeds",
-        "scored, tokens/s",
-        *["gap to exact, nats/token"] * gap,
-        *columns,
-    ]
-    rows = [
-        [
-            name(arm),
-            ", ".join(filter(None, (arm.kind, arm.run.model, arm.warmup))),
-            arm.first.kappa,
-            str(arm.first.latent_bits or "–"),
-            f"{arm.parameters:,}",
-            f"{arm.trained_tokens:,}",
-            str(len(arm.runs)),
-            f"{arm.tokens_per_second:,.0f}",
-            *[estimate(arm.gap)] * gap,
-            *cells(arm.figures(unit)),
-        ]
+    return table(
+        {
+            "arm": name(arm),
+            "kind": ", ".join(filter(None, (arm.kind, arm.run.model, arm.warmup))),
+            "κ, bits": arm.first.kappa,
+            "H": str(arm.first.latent_bits or "–"),
+            "parameters": f"{arm.parameters:,}",
+            "trained tokens": f"{arm.trained_tokens:,}",
+            "seeds": str(len(arm.runs)),
+            "scored, tokens/s": f"{arm.tokens_per_second:,.0f}",
+            **({"gap to exact, nats/token": estimate(arm.gap)} if gap else {}),
+            **cells(arm.figures(unit), settings),
+        }
         for arm in arms
-    ]
-    return Table(head, rows)
+    )
 
 
 def how_to_read(arms: list[Arm], unit: str, seeds: bool, settings: EvaluationConfig) -> list[str]:
@@ -174,3 +164,31 @@ def from_baselines(comparisons: list[Comparison], arms: list[Arm], seeds: bool) 
             cells.append(f"{verdict(c)} ({c.words})" if c else "–")
         rows += [cells] * bool(against)
     return Table(head, rows)
+
+
+@titled("How loose ELBO and IWAE are")
+def iwae(analysis: Analysis) -> Sequence[Block]:
+    words = "IWAE-K bound minus the filtering bound"
+    return analysis.pictures("samples", words, samples, bound_by_samples)
+
+
+def samples(arm: Arm) -> list[int]:
+    """K, of a Free Transformer."""
+    return sorted(arm.first.evaluation.iwae_by_samples or {})
+
+
+def bound_by_samples(arms: list[Arm], style: Mapping[str, Style]) -> Figure:
+    """The IWAE bound minus the filtering bound, against the number K of its samples."""
+    figure = Figure(figsize=(11, 4.4 + 0.2 * (len(arms) // 4)))
+    axes = figure.subplots()
+    for arm in arms:
+        for run in arm.runs:
+            bounds = run.evaluation.iwae_by_samples or {}
+            filtering = run.figures("bits_per_token").bound.mean
+            above = [bounds[k].mean - filtering for k in samples(arm)]
+            axes.plot(samples(arm), above, lw=1.1, **dots(style[arm.name]))
+    plain(axes, "IWAE-K bound minus the filtering bound", "samples K", "bits per token")
+    axes.set_xscale("log", base=2)
+    axes.xaxis.set_major_formatter("{x:g}")
+    below(figure, {arm.name: {"lw": 2, **dots(style[arm.name])} for arm in arms}, 4)
+    return figure

@@ -1,5 +1,6 @@
 """Designs of the latent side by side: what each gains over that of its model."""
 
+from collections.abc import Sequence
 from statistics import fmean
 
 from matplotlib.figure import Figure
@@ -13,50 +14,47 @@ from pipelines.compare.arms import Arm
 from pipelines.compare.comparison import Comparison
 from pipelines.compare.designs import Designs, design_words
 from pipelines.report.analysis import Analysis
-from pipelines.report.blocks import Picture, Section, Table
+from pipelines.report.blocks import Block, Picture, table
+from pipelines.report.sections import titled
 from pipelines.report.sections.figure4 import arm_scores
 from pipelines.report.style import COLOURS, GREY, plain
 from pipelines.report.verdicts import find
 from pipelines.report.wording import number, signed
 
-DIFFERENCES = ("− its model's design", "− baseline", "− larger baseline")
-HEAD = [
-    *("arm", "data", "κ", "design", "bound", *DIFFERENCES),
-    *("use of z", "recovery", "waste", "valid", "spread", "noise"),
-    *("parameters", "FLOPs/token", "tokens/s in training"),
-]
 ROW_INCHES = 0.34  # of a design in the picture
 
 
-def section(analysis: Analysis) -> Section | None:
-    if not analysis.designs:
-        return None
+@titled("Designs of the latent, side by side")
+def designs(analysis: Analysis) -> Sequence[Block]:
     rows = [row(arm, group, analysis) for group in analysis.designs for arm in group.arms]
     alt = "What each design of the latent gains over that of its model, one dot per seed"
-    picture = Picture("designs", drawn(analysis.designs), alt)
-    blocks = [Table(HEAD, rows), picture]
-    return Section("designs", "Designs of the latent, side by side", blocks)
+    pictures = [Picture("designs", drawn(analysis.designs), alt)] if rows else []
+    return [*table(rows), *pictures]
 
 
-def row(arm: Arm, group: Designs, analysis: Analysis) -> list[str]:
-    use = analysis.uses[arm.name]
-    own = next((c for c in group.others if c.arm is arm), None)
-    plain_one, larger = (find(analysis.comparisons, arm, plain=each) for each in (True, False))
-    return [
-        arm.name,
-        arm.run.data,
-        arm.first.kappa,
-        design_words(arm),
-        str(arm.bound()),
-        *map(cell, (own, plain_one, larger)),
-        number(use.use.mean),
-        number(use.recovery, 2),
-        number(use.waste.mean),
-        *of_generations(arm),
-        f"{arm.parameters:,}",
-        training_flops(arm),
-        f"{fmean(arm.trained_tokens / training_seconds(r.curve) for r in arm.runs):,.0f}",
-    ]
+def row(arm: Arm, group: Designs, analysis: Analysis) -> dict[str, str]:
+    use, scores = analysis.uses[arm.name], arm_scores(arm)  # of generations: on the target task
+    spread = [number(scores.get(f"spread_{z}"), 1) for z in ("fresh", "pinned")]
+    speeds = [arm.trained_tokens / training_seconds(run.curve) for run in arm.runs]
+    return {
+        "arm": arm.name,
+        "data": arm.run.data,
+        "κ": arm.first.kappa,
+        "design": design_words(arm),
+        "bound": str(arm.bound()),
+        "− its model's design": cell(next((c for c in group.others if c.arm is arm), None)),
+        "− baseline": cell(find(analysis.comparisons, arm, plain=True)),
+        "− larger baseline": cell(find(analysis.comparisons, arm, plain=False)),
+        "use of z": number(use.use.mean),
+        "recovery": number(use.recovery, 2),
+        "waste": number(use.waste.mean),
+        "valid": number(scores.get("valid_fresh"), 2),
+        "spread": " → ".join(spread) if scores else "–",
+        "noise": number(scores.get("noise_pinned"), 2),
+        "parameters": f"{arm.parameters:,}",
+        "FLOPs/token": training_flops(arm),
+        "tokens/s in training": f"{fmean(speeds):,.0f}",
+    }
 
 
 def cell(comparison: Comparison | None) -> str:
@@ -71,14 +69,6 @@ def training_flops(arm: Arm) -> str:
     if config is None or not (folder / "metadata.json").exists():
         return "–"
     return f"{flops_per_token(config, read_metadata(folder).vocab_size).total / 1e6:.2f} M"
-
-
-def of_generations(arm: Arm) -> list[str]:
-    """On the target task: valid (fresh z), spread (fresh → pinned z), noise (pinned z)."""
-    if not (scores := arm_scores(arm)):
-        return ["–"] * 3
-    spread = f"{number(scores['spread_fresh'], 1)} → {number(scores['spread_pinned'], 1)}"
-    return [number(scores["valid_fresh"], 2), spread, number(scores["noise_pinned"], 2)]
 
 
 def drawn(groups: list[Designs]) -> Figure:

@@ -4,6 +4,7 @@ Fresh z: every sequence of a group has a z of its own (blue in the paper). Pinne
 of a group share one (green), so what stays the same among them is what z decides.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import isnan, nan
 from statistics import fmean
@@ -24,16 +25,16 @@ from pipelines.report.blocks import (
     Block,
     Picture,
     Samples,
-    Section,
-    Table,
     Text,
     fold,
     heading,
     side_by_side,
+    table,
 )
 from pipelines.report.explanations import explained
 from pipelines.report.html import character_kinds
-from pipelines.report.sections.target_latent import target_figures
+from pipelines.report.sections import titled
+from pipelines.report.sections.target import target_figures
 from pipelines.report.style import GREY, Style
 from pipelines.report.wording import number
 
@@ -47,28 +48,6 @@ KINDS = {  # of characters in a generated sequence
     "other": "#111111",
 }
 FRESH, PINNED = "#3b82f6", "#16a34a"  # boxes: blue and green, as in the paper
-DECIMALS = {
-    "valid_fresh": 2,
-    "spread_fresh": 1,
-    "spread_pinned": 1,
-    "ratio": 2,
-    "noise_fresh": 2,
-    "noise_pinned": 2,
-}
-HEAD = [
-    "arm",
-    "κ",
-    "seed",
-    "groups × size",
-    "valid",
-    "spread, fresh z",
-    "spread, pinned z",
-    "pinned ÷ fresh",
-    "noise, fresh z",
-    "noise, pinned z",
-]
-
-
 TargetScores = dict[str, float | None]  # of generated groups, by name
 
 
@@ -113,11 +92,11 @@ class Panel:
     @property
     def summary(self) -> str:
         """The scores in one line; of spread, with fresh and then with pinned z."""
-        shown = {name: number(score, DECIMALS.get(name, 2)) for name, score in self.scores.items()}
-        parts = [f"valid {shown['valid_fresh']}", f"spread {shown['spread_fresh']}"]
+        valid, spread = (self.scores[f"{name}_fresh"] for name in ("valid", "spread"))
+        parts = [f"valid {number(valid, 2)}", f"spread {number(spread, 1)}"]
         if self.pinned:
-            parts[1] += f" → {shown['spread_pinned']}"
-            parts.append(f"pinned noise {shown['noise_pinned']}")
+            parts[1] += f" → {number(self.scores['spread_pinned'], 1)}"
+            parts.append(f"pinned noise {number(self.scores['noise_pinned'], 2)}")
         return "  ·  ".join(parts + [self.note] * bool(self.note))
 
 
@@ -135,10 +114,9 @@ class Row:
         return [self.ours, self.paper] if self.paper else [self.ours]
 
 
-def section(analysis: Analysis) -> Section | None:
+@titled("What does z decide? Figure 4 of the paper, side by side")
+def figure4(analysis: Analysis) -> Sequence[Block]:
     rows = figure4_rows(analysis.arms, read_paper())
-    if not rows:
-        return None
     blocks: list[Block] = []
     for row in rows:
         named = zip(("this experiment", "the paper"), row.panels, strict=False)
@@ -150,17 +128,18 @@ def section(analysis: Analysis) -> Section | None:
             for source, panel in named
         ]
         blocks += [analysis.heading(row.arm, row.arm.title), side_by_side(columns)]
-    alt = "Generated sequences, fresh z in blue and pinned z in green, beside the paper's"
-    blocks += [
-        heading("Scores"),
-        Table(HEAD, [line for row in rows for line in score_rows(row)]),
-        explained("Scores of Figure 4"),
-        fold("The same as a picture", [Picture("figure4", draw_figure4(rows), alt)]),
-    ]
-    return Section("figure4", "What does z decide? Figure 4 of the paper, side by side", blocks)
+    if rows:
+        alt = "Generated sequences, fresh z in blue and pinned z in green, beside the paper's"
+        blocks += [
+            heading("Scores"),
+            *table(line for row in rows for line in score_rows(row)),
+            explained("Scores of Figure 4"),
+            fold("The same as a picture", [Picture("figure4", draw_figure4(rows), alt)]),
+        ]
+    return blocks
 
 
-def score_rows(row: Row) -> list[list[str]]:
+def score_rows(row: Row) -> list[dict[str, str]]:
     """The arm, below it its seeds where they are several, and the paper."""
     name, several = row.arm.name, len(row.seeds) > 1
     groups = row.ours.groups
@@ -172,13 +151,18 @@ def score_rows(row: Row) -> list[list[str]]:
     if row.paper:
         lines.append((f"{BELOW}the paper", "–", row.paper.groups, row.paper.scores))
     return [
-        [
-            name,
-            row.arm.first.kappa,
-            seed,
-            groups,
-            *(number(scores[name], places) for name, places in DECIMALS.items()),
-        ]
+        {
+            "arm": name,
+            "κ": row.arm.first.kappa,
+            "seed": seed,
+            "groups × size": groups,
+            "valid": number(scores["valid_fresh"], 2),
+            "spread, fresh z": number(scores["spread_fresh"], 1),
+            "spread, pinned z": number(scores["spread_pinned"], 1),
+            "pinned ÷ fresh": number(scores["ratio"], 2),
+            "noise, fresh z": number(scores["noise_fresh"], 2),
+            "noise, pinned z": number(scores["noise_pinned"], 2),
+        }
         for name, seed, groups, scores in lines
     ]
 

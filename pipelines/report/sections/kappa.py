@@ -1,6 +1,6 @@
 """Held-out figures against κ."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from statistics import fmean
 
@@ -11,8 +11,9 @@ from pipelines.artifacts.run_results import fraction
 from pipelines.compare.arms import Arm, baselines
 from pipelines.compare.use_of_z import required
 from pipelines.report.analysis import Analysis
-from pipelines.report.blocks import NOT_COMPARABLE, Picture, Section, Table
+from pipelines.report.blocks import NOT_COMPARABLE, Block, Picture, table
 from pipelines.report.explanations import explained
+from pipelines.report.sections import titled
 from pipelines.report.style import (
     COLOURS,
     GREY,
@@ -32,30 +33,22 @@ SERIES: dict[str, tuple[Pick, str, str]] = {  # label: figure, colour, line
     "filtering bound": (lambda figures: figures.filtering, COLOURS[1], "-"),
     "ELBO bound": (lambda figures: figures.elbo, COLOURS[2], "-"),
 }
-HEAD = [
-    "baseline",
-    "from κ",
-    "to κ",
-    "reconstruction CE" + NOT_COMPARABLE,
-    "arms worse than it",
-    "collapse at large κ",
-]
 
 
-def section(analysis: Analysis) -> Section | None:
-    figures, rows = [], list[list[str]]()
+@titled("The bound against κ")
+def kappa(analysis: Analysis) -> Sequence[Block]:
+    figures, rows = [], list[dict[str, str]]()
     for family in analysis.families:
         if len({arm.run.kappa_bits for arm in family if arm.preset_design}) > 1:
             name = f"kappa_{analysis.family_name(family)}"
             alt = f"Reconstruction CE, filtering bound and ELBO against κ on {family[0].run.data}"
             figures.append(Picture(name, figures_against_kappa(family), alt))
             rows += collapse_at_large_kappa(family, analysis)
-    collapse = [explained("Collapse at large κ"), Table(HEAD, rows)] if rows else []
-    blocks = [*figures, *collapse]
-    return Section("kappa", "The bound against κ", blocks) if figures else None
+    collapse = [explained("Collapse at large κ"), *table(rows)] if rows else []
+    return [*figures, *collapse]
 
 
-def collapse_at_large_kappa(family: list[Arm], analysis: Analysis) -> list[list[str]]:
+def collapse_at_large_kappa(family: list[Arm], analysis: Analysis) -> list[dict[str, str]]:
     """Whether more bits make z a copy of the text, a row; none without two κ and a baseline."""
     free = sorted((arm for arm in family if arm.preset_design), key=kappa_of)
     steps = {kappa_of(arm): arm for arm in free}  # of arms of one κ, the last
@@ -77,8 +70,16 @@ def collapse_at_large_kappa(family: list[Arm], analysis: Analysis) -> list[list[
     verdict = "shown" if onset and ce[-1] < ce[0] else "not shown"
     if use.ignored:
         verdict = f"not shown: z is ignored at κ = {last.first.kappa}"
-    baseline = next(iter(plain.values())).other.name
-    return [[baseline, first.first.kappa, last.first.kappa, direction(ce), worse, verdict]]
+    return [
+        {
+            "baseline": next(iter(plain.values())).other.name,
+            "from κ": first.first.kappa,
+            "to κ": last.first.kappa,
+            "reconstruction CE" + NOT_COMPARABLE: direction(ce),
+            "arms worse than it": worse,
+            "collapse at large κ": verdict,
+        }
+    ]
 
 
 def kappa_of(arm: Arm) -> float:

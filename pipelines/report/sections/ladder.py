@@ -1,5 +1,6 @@
 """What z costs and is worth as models grow: tax, use of z and recovery against size."""
 
+from collections.abc import Sequence
 from functools import partial
 from statistics import fmean
 
@@ -11,44 +12,29 @@ from ftmodel.analysis.trend import Interval, Trend, log_linear, power_law
 from pipelines.artifacts.run_results import fraction
 from pipelines.compare.ladder import Ladder, Metric, Rung, ladders
 from pipelines.report.analysis import Analysis
-from pipelines.report.blocks import Block, Picture, Section, Table, Text
+from pipelines.report.blocks import Block, Picture, Table, Text, table
+from pipelines.report.sections import titled
 from pipelines.report.style import COLOURS, GREY, Style, below, millions, plain, seeds_and_means
 from pipelines.report.wording import number, signed
 
 TARGET = 124_000_000  # parameters to which the line is drawn
 PUBLISHED = (0.19, 0.05)  # tax and error of a public replication at 124 M, nats per token
 PUBLISHED_LABEL = "public replication: 0.19 ± 0.05, by a loose bound"
-HEAD = [
-    "model",
-    "parameters",
-    "tokens per parameter",
-    "κ",
-    "tax",
-    "tax over the larger baseline",
-    "use of z",
-    "recovery",
-]
 AGAINST = {False: "the baseline", True: "the larger baseline"}
-TREND = [
-    "tax of",
-    "over",
-    "nats per token for tenfold parameters",
-    "at 124 M by the line",
-    "at 124 M by a power law",
-]
 
 
-def section(analysis: Analysis) -> Section | None:
+@titled("Tax by model size")
+def ladder(analysis: Analysis) -> Sequence[Block]:
     blocks: list[Block] = []
-    for ladder in ladders(analysis.arms):
+    for each in ladders(analysis.arms):
         alt = "Tax, use of z and recovery against parameters, the tax with a line to 124 million"
         blocks += [
-            Text(f"**{ladder.data}:** {scope(ladder)}"),
-            Table(HEAD, size_rows(ladder)),
-            Table(TREND, predictions(ladder)),
-            Picture(f"ladder_{ladder.data}", draw(ladder), f"{alt}, on {ladder.data}"),
+            Text(f"**{each.data}:** {scope(each)}"),
+            *sizes(each),
+            *predictions(each),
+            Picture(f"ladder_{each.data}", draw(each), f"{alt}, on {each.data}"),
         ]
-    return Section("ladder", "Tax by model size", blocks) if blocks else None
+    return blocks
 
 
 def tax_of(kappa: float, larger: bool) -> Metric:
@@ -62,20 +48,21 @@ def trend(ladder: Ladder, kappa: float, larger: bool, power: bool = False) -> Tr
     return fit([*points], [fmean(seeds) for seeds in points.values()])
 
 
-def size_rows(ladder: Ladder) -> list[list[str]]:
-    return [
-        [
-            rung.baseline.run.model,
-            f"{rung.parameters:,}",
-            f"{rung.tokens_per_parameter:.2f}",
-            fraction(kappa),
-            *(mean_range(rung.taxes(kappa, larger)) for larger in AGAINST),
-            mean_range(rung.use_of_z(kappa)),
-            mean_range(rung.recovery(kappa), decimals=2),
-        ]
+def sizes(ladder: Ladder) -> list[Table]:
+    return table(
+        {
+            "model": rung.baseline.run.model,
+            "parameters": f"{rung.parameters:,}",
+            "tokens per parameter": f"{rung.tokens_per_parameter:.2f}",
+            "κ": fraction(kappa),
+            "tax": mean_range(rung.taxes(kappa, larger=False)),
+            "tax over the larger baseline": mean_range(rung.taxes(kappa, larger=True)),
+            "use of z": mean_range(rung.use_of_z(kappa)),
+            "recovery": mean_range(rung.recovery(kappa), decimals=2),
+        }
         for rung in ladder.rungs
         for kappa in ladder.kappas
-    ]
+    )
 
 
 def mean_range(seeds: list[float] | None, decimals: int = 4) -> str:
@@ -98,24 +85,20 @@ def scope(ladder: Ladder) -> str:
     return said
 
 
-def predictions(ladder: Ladder) -> list[list[str]]:
+def predictions(ladder: Ladder) -> list[Table]:
     """The tax at 124 M by each line, with its interval."""
     rows = []
     for larger, name in AGAINST.items():
         for kappa in ladder.kappas:
             if line := trend(ladder, kappa, larger):
-                law = trend(ladder, kappa, larger, power=True)
-                at = line.at(TARGET)
-                rows.append(
-                    [
-                        f"κ = {fraction(kappa)}",
-                        name,
-                        signed(line.per_tenfold),
-                        f"{signed(at.mean)} (95 %: {signed(at.low)} to {signed(at.high)})",
-                        format_factor(law.at(TARGET)) if law else "–",
-                    ]
-                )
-    return rows
+                law, at = trend(ladder, kappa, larger, power=True), line.at(TARGET)
+                row = {"tax of": f"κ = {fraction(kappa)}", "over": name}
+                row["nats per token for tenfold parameters"] = signed(line.per_tenfold)
+                interval = f"95 %: {signed(at.low)} to {signed(at.high)}"
+                row["at 124 M by the line"] = f"{signed(at.mean)} ({interval})"
+                row["at 124 M by a power law"] = format_factor(law.at(TARGET)) if law else "–"
+                rows.append(row)
+    return table(rows)
 
 
 def format_factor(interval: Interval) -> str:

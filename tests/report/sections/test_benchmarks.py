@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from pipelines.report.markdown import escaped
-from pipelines.report.sections.benchmarks import beside, exceptions, paper_scores, section
+from pipelines.report.sections.benchmarks import benchmarks, beside, exceptions, paper_scores
 from tests.support.pages import golden, text_of
 from tests.support.results import (
     analysis_of,
@@ -38,7 +38,8 @@ def everywhere(**found):
 
 
 def said(analysis):
-    return text_of(section(analysis))
+    """What report.md says of benchmarks."""
+    return text_of(benchmarks, analysis)
 
 
 def mbpp(value, **changes):

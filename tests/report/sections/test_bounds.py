@@ -1,6 +1,6 @@
 """The tables of bounds, read from results written by hand."""
 
-from pipelines.report.sections.bounds import section
+from pipelines.report.sections.bounds import bounds
 from pipelines.report.verdicts import findings
 from tests.support.mutants import rejects
 from tests.support.pages import by_name, tables, text_of
@@ -13,14 +13,13 @@ PICKED = {
 
 
 @rejects('"« (not converged)→»" if self', "a loose bound without its mark")
-@rejects("str(«→2 * »found.particles), f", "particles that nothing has")
+@rejects("str(«→2 * »found.particles),\n", "particles that nothing has")
 def test_what_a_calibration_picked_is_shown_and_a_loose_number_says_so(tmp_path):
     others = {"free": {"converged": False, "half_variance": 0.1}}
     folder = write_experiment(tmp_path, PAIR, {"free": 0.6}, others=others)
     change(folder, "free", "evaluation.json", calibration=PICKED)
     analysis = analysis_of(folder)
-    bounds = section(analysis)
-    (shown,) = [table for table in tables(bounds.blocks) if "particles" in table.head]
+    (shown,) = [table for table in tables(bounds(analysis)) if "particles" in table.head]
     assert by_name(shown)["free"] == {
         "run": "free",
         "particles": "64",
@@ -29,7 +28,7 @@ def test_what_a_calibration_picked_is_shown_and_a_loose_number_says_so(tmp_path)
         "gain of twice as many": "0.01230, error 0.00450",
         "bound of training text by particles": "64: 0.6100, 128: 0.5977",
     }
-    assert "whose particles and proposal were found on training text" in text_of(bounds)
+    assert "whose particles and proposal were found on training text" in text_of(bounds, analysis)
     row = by_name(next(tables(findings(analysis))))["free"]
     assert "0.6000 ± 0.0100 (not converged)" in row["bound, bits per token"]
     assert row["verdict"] == "not decided: the bound is loose"

@@ -4,7 +4,7 @@ import pytest
 
 from ftmodel.costs.training import flops_per_token
 from pipelines.compare.designs import design_words
-from pipelines.report.sections.designs import drawn, section
+from pipelines.report.sections.designs import designs, drawn
 from tests.support.corpora import write_shards
 from tests.support.mutants import rejects
 from tests.support.pages import by_name, tables, text_of
@@ -41,7 +41,7 @@ def test_only_arms_that_are_alike_otherwise_stand_side_by_side(analysis):
 
 def test_a_design_is_not_lower_than_one_whose_bound_is_loose(tmp_path):
     free = {f"free_s{i}": {"half_variance": 0.2} for i in (0, 1)}
-    (table,) = tables(section(seeded(tmp_path, ARMS, BOUNDS, others=free)).blocks)
+    (table,) = tables(designs(seeded(tmp_path, ARMS, BOUNDS, others=free)))
     linear = by_name(table)["linear"]
     assert linear["− its model's design"] == "−0.1000, not decided: the bound is loose"
 
@@ -58,8 +58,7 @@ def test_a_setting_that_repeats_the_models_is_no_other_design(tmp_path):
 def test_the_table_has_a_row_for_each(analysis, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     write_shards(tmp_path / "data/tokens/target", [[0, 1]], vocab_size=29)
-    made = section(analysis)
-    (table,) = tables(made.blocks)
+    (table,) = tables(designs(analysis))
     rows = list(by_name(table).values())
     assert [row["arm"] for row in rows] == ["free", "linear", "residual"]
     own, linear, _ = rows
@@ -69,8 +68,7 @@ def test_the_table_has_a_row_for_each(analysis, tmp_path, monkeypatch):
     assert linear["− larger baseline"] == "−0.0400, lower"
     assert (linear["valid"], linear["spread"]) == ("1.00", "2.5 → 2.5")
     assert linear["tokens/s in training"].replace(",", "").isdigit()
-    text = text_of(made)
-    assert "A lower bound does not mean a better latent" in text
+    assert "A lower bound does not mean a better latent" in text_of(designs, analysis)
     assert linear["design"] == "map linear, H 40"
     configs = {arm.name: arm.first.config for arm in analysis.arms}
     assert configs["linear"].latent_bits == 40

@@ -10,12 +10,11 @@ from pipelines.artifacts.curve import CurveRow
 from pipelines.artifacts.results import BudgetFigures, CoinSequence, Estimate, Figures
 from pipelines.config.schema import Run
 from pipelines.report.headline import picture
-from pipelines.report.sections.budgets import bound_by_budget
-from pipelines.report.sections.coin import LINES, coin_flip
-from pipelines.report.sections.curves import curves
-from pipelines.report.sections.iwae import bound_by_samples
+from pipelines.report.sections.bits import heat_map
+from pipelines.report.sections.bounds import bound_by_samples
+from pipelines.report.sections.hidden_causes import LINES, coin_flip
 from pipelines.report.sections.kappa import figures_against_kappa
-from pipelines.report.sections.latent_bits import heat_map
+from pipelines.report.sections.training import bound_by_budget, training_curves
 from pipelines.report.style import GREY, log_places, spaced, styles
 from tests.support.mutants import rejects
 from tests.support.results import CE, PAIR, analysis_of, run, seeded, write_experiment
@@ -105,7 +104,7 @@ FREE = [replace(row, kl_bits=0.5, hinge_nats=0.0) for row in BASE]
 
 
 def drawn_curves(arms):
-    return curves(arms, styles(arm.name for arm in arms))
+    return training_curves(arms, styles(arm.name for arm in arms))
 
 
 def arm(name, *curves, kappa=0.0):

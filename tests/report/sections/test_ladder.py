@@ -10,7 +10,7 @@ import pytest
 from ftmodel.analysis.differences import margin
 from ftmodel.analysis.trend import Trend
 from pipelines.compare.ladder import ladders
-from pipelines.report.sections.ladder import PUBLISHED, TARGET, draw, format_factor, section, trend
+from pipelines.report.sections.ladder import PUBLISHED, TARGET, draw, format_factor, ladder, trend
 from tests.support.mutants import rejects
 from tests.support.pages import tables, text_of
 from tests.support.results import analysis_of, change, run, with_seeds, write_experiment
@@ -60,20 +60,20 @@ def without(analysis, *names):
 @rejects("larger[«-1→0»] if", "a tax over the smallest of larger baselines")
 @rejects("if use«.arm.preset_design→»:", "a ladder of other designs")
 def test_the_tax_is_the_bound_over_each_baseline_of_its_size_in_nats(analysis):
-    (ladder,) = ladders(analysis.arms)
-    assert [rung.parameters for rung in ladder.rungs] == [300_000, 1_000_000, 3_000_000]
-    assert ladder.kappas == [0.0, 1.0]
-    taxes = [rung.taxes(1.0, larger=False) for rung in ladder.rungs]
+    (found,) = ladders(analysis.arms)
+    assert [rung.parameters for rung in found.rungs] == [300_000, 1_000_000, 3_000_000]
+    assert found.kappas == [0.0, 1.0]
+    taxes = [rung.taxes(1.0, larger=False) for rung in found.rungs]
     for number, seeds in enumerate(taxes, 1):
         assert seeds == pytest.approx([(number / 100 + off) * NATS for off in (-0.002, 0.002)])
-    assert ladder.rungs[0].taxes(1.0, larger=True) == pytest.approx([0.108 * NATS, 0.112 * NATS])
-    assert ladder.rungs[0].use_of_z(1.0) == pytest.approx([0.108 * NATS, 0.112 * NATS])
-    assert ladder.rungs[0].recovery(1.0) == pytest.approx([0.1 / 0.2222])
+    assert found.rungs[0].taxes(1.0, larger=True) == pytest.approx([0.108 * NATS, 0.112 * NATS])
+    assert found.rungs[0].use_of_z(1.0) == pytest.approx([0.108 * NATS, 0.112 * NATS])
+    assert found.rungs[0].recovery(1.0) == pytest.approx([0.1 / 0.2222])
 
 
 def test_the_published_point_is_drawn_beside_the_band_and_not_fitted(analysis):
-    (ladder,) = ladders(analysis.arms)
-    figure = draw(ladder)
+    (found,) = ladders(analysis.arms)
+    figure = draw(found)
     tax, larger, use, recovery = figure.axes
     for axes in (tax, larger):
         (bars,) = axes.containers
@@ -87,13 +87,12 @@ def test_the_published_point_is_drawn_beside_the_band_and_not_fitted(analysis):
 
 
 def test_the_section_has_a_row_for_each_size_and_for_each_line(analysis):
-    topic = section(analysis)
-    sizes, trends = tables(topic.blocks)
+    sizes, trends = tables(ladder(analysis))
     assert len(sizes.rows) == 3 * 2 and len(trends.rows) == 2 * 2
     row = dict(zip(sizes.head, sizes.rows[1], strict=True))
     assert row["parameters"] == "300,000" and row["tokens per parameter"] == "4.00"
     assert row["κ"] == "1" and row["tax"] == "0.0069 (0.0055 to 0.0083)"
-    text = text_of(topic)
+    text = text_of(ladder, analysis)
     assert "which these sizes cannot show" in text
     assert "124 M is 41.3 times the largest size." in text
     assert trends.rows[0][:2] == ["κ = 0", "the baseline"] and "95 %" in trends.rows[0][3]
@@ -108,8 +107,8 @@ def test_a_power_law_that_says_nothing_has_no_long_numbers():
 
 
 def test_a_tax_of_a_latent_that_is_not_read_is_said_to_be_that(tmp_path):
-    topic = section(write(tmp_path, ce=2.04, seeds=1))
-    assert "z is ignored by 3 of 3 arms with κ above 0:" in text_of(topic)
+    analysis = write(tmp_path, ce=2.04, seeds=1)
+    assert "z is ignored by 3 of 3 arms with κ above 0:" in text_of(ladder, analysis)
 
 
 @rejects("«MAX_RATIO_SPREAD→9» * min", "sizes of other tokens per parameter on one line")
@@ -117,11 +116,11 @@ def test_sizes_of_other_tokens_per_parameter_are_no_ladder(analysis):
     longer = deepcopy(analysis.arms)
     for arm in longer:
         arm.first.evaluation.trained_tokens *= 1 + arm.name.endswith("_c")
-    assert section(replace(analysis, arms=longer)) is None
+    assert not ladder(replace(analysis, arms=longer))
 
 
 def test_two_sizes_or_three_with_two_baselines_are_no_ladder(analysis):
-    assert section(without(analysis, "_c")) is None
-    assert section(without(analysis, "base_c")) is None
-    (ladder,) = ladders(without(analysis, "plus_c", "fewer_c").arms)
-    assert trend(ladder, 1.0, larger=True) is None and trend(ladder, 1.0, larger=False)
+    assert not ladder(without(analysis, "_c"))
+    assert not ladder(without(analysis, "base_c"))
+    (smaller,) = ladders(without(analysis, "plus_c", "fewer_c").arms)
+    assert trend(smaller, 1.0, larger=True) is None and trend(smaller, 1.0, larger=False)

@@ -5,15 +5,13 @@ from dataclasses import replace
 import pytest
 
 from pipelines.artifacts.results import Between, ByOffset, LatentDetails
-from pipelines.report.sections.target_latent import (
+from pipelines.report.sections.target import (
     START_BITS,
-    start_row,
-    what_z_says,
-)
-from pipelines.report.sections.target_reconstruction import (
     against_posterior,
     aggregate,
+    start_row,
     target_table,
+    what_z_says,
 )
 from pipelines.report.style import styles
 from tests.support.mutants import rejects
@@ -36,8 +34,8 @@ def arms(folder, prior, valid, start=4.0):
 
 
 def test_the_start_is_told_at_least_and_when_half_of_it_is(tmp_path):
-    row = start_row(arms(tmp_path, [1.0] * 3, [1.0] * 3)[1])
-    assert row == [["free", "5.00, spread 1.00", "5.83", "1"]]
+    (row,) = start_row(arms(tmp_path, [1.0] * 3, [1.0] * 3)[1])
+    assert [*row.values()] == ["free", "5.00, spread 1.00", "5.83", "1"]
 
 
 def test_where_next_to_nothing_is_told_or_a_position_not_measured_no_half_is(tmp_path):
@@ -46,10 +44,10 @@ def test_where_next_to_nothing_is_told_or_a_position_not_measured_no_half_is(tmp
     told = first.evaluation.latent
     for bits, shown in ((0.05, "0.05"), (-0.004, "0.00")):  # as sampling may bring it
         first.evaluation.latent = replace(told, start_bits=bits)
-        assert start_row(both[1]) == [["free", shown, "5.83", "–"]]
+        assert [[*row.values()] for row in start_row(both[1])] == [["free", shown, "5.83", "–"]]
     assert target_table(both).rows[5][1:] == ["–", "0.00"]
     first.evaluation.latent, first.details.latent.start_bits[1] = told, None
-    assert start_row(both[1]) == [["free", "4.00", "5.83", "–"]]
+    assert [[*row.values()] for row in start_row(both[1])] == [["free", "4.00", "5.83", "–"]]
 
 
 @rejects(

@@ -11,10 +11,16 @@ from ftmodel.analysis.permutation import Chance
 from pipelines.artifacts.latent_results import Clusters, Steering
 from pipelines.artifacts.results import Estimate, LabelFigures
 from pipelines.compare.use_of_z import uses_of_z
-from pipelines.report.sections import bit_information, sequence_z, steering, swap
-from pipelines.report.sections.bit_information import net_bits, persistence
-from pipelines.report.sections.label import label_in_bits, label_verdict
-from pipelines.report.sections.use_of_z import section
+from pipelines.report.sections.bits import bit_information, net_bits, persistence
+from pipelines.report.sections.hidden_causes import label_in_bits, label_verdict
+from pipelines.report.sections.what_z_does import (
+    judged,
+    of_clusters,
+    sequence_z,
+    steering,
+    swap,
+    use_of_z,
+)
 from pipelines.report.style import styles
 from tests.support.mutants import rejects
 from tests.support.pages import golden, tables, text_of
@@ -79,7 +85,7 @@ def test_all_tables_are_those_that_were_found_right(folder):
 
 
 def test_contexts_are_shown_as_text(analysis):
-    text = text_of(bit_information.section(analysis))
+    text = text_of(bit_information, analysis)
     assert "```sample\n0.750 if a <b[\n]a | b_c\n```" in text
     title = "Bit 2: KL 1.2500 ± 0.5000, information 0.1250 ± 0.0100 about the token read, 0.1250"
     assert title in text
@@ -88,7 +94,7 @@ def test_contexts_are_shown_as_text(analysis):
 def test_of_baselines_alone_there_is_no_section(analysis):
     alone = replace(analysis, arms=[arm for arm in analysis.arms if arm.baseline])
     topics = (bit_information, swap, sequence_z, steering)
-    assert [topic.section(alone) for topic in topics] == [None] * 4
+    assert not any(topic(alone) for topic in topics)
 
 
 SAME = Estimate(0.5, 0.1)
@@ -104,16 +110,16 @@ def apart(p, same=0.7):
 
 def verdicts(found):
     """Of clusters, by run: the verdict, and p in words."""
-    rows = sequence_z.of_clusters(found).rows
-    return {name: (verdict, p) for name, *_, p, verdict in rows}
+    (table,) = of_clusters(found)
+    return {name: (verdict, p) for name, *_, p, verdict in table.rows}
 
 
 def test_where_p_is_large_or_the_sign_wrong_nothing_is_shown():
     for same, p in ((0.7, 0.06), (0.4, 0.01)):
         assert verdicts([("free", apart(p, same))])["free"][0] == "not shown to tell files apart"
-    assert steering.judged(steers(0.001), 0.001, "z") == ["0.001", "z steers"]
+    assert judged(steers(0.001), 0.001, "z") == "z steers"
     for ratio, p in ((1.25, 0.06), (0.9, 0.01)):
-        assert steering.judged(steers(p, ratio), p, "z") == [str(p), "not shown to steer"]
+        assert judged(steers(p, ratio), p, "z") == "not shown to steer"
 
 
 def test_one_run_of_many_with_a_small_p_shows_nothing(tmp_path):
@@ -130,7 +136,7 @@ def test_one_run_of_many_with_a_small_p_shows_nothing(tmp_path):
     for name, p in chances:
         change(folder, name, "evaluation.json",
                steering=steered | {"null_mean": 1.0, "null_95": 1.01, "p_value": p})  # fmt: skip
-    (table,) = tables(steering.section(analysis_of(folder)).blocks)
+    (table,) = tables(steering(analysis_of(folder)))
     assert {tuple(row[-2:]) for row in table.rows} == {("1", "not shown to steer")}
 
 
@@ -147,7 +153,7 @@ def test_the_table(tmp_path):
     """Of a KL of 0.2222: with CE 0.4 under a bound of 0.5, against a baseline of 0.45."""
     bounds = {"base": [0.44, 0.46], "plus": [0.3, 0.3], "free": [0.49, 0.51]}
     others = {f"free_s{seed}": {"ce": 0.4} for seed in (0, 1)}
-    (table,) = tables(section(seeded(tmp_path, CONTROLLED, bounds, others=others)).blocks)
+    (table,) = tables(use_of_z(seeded(tmp_path, CONTROLLED, bounds, others=others)))
     assert [table.head, *table.rows] == [
         ["arm", "data", "κ", "KL", "use of z", "waste", "recovery"],
         ["free", "target", "1", "0.2222 ± 0.0001, spread 0.0000",
@@ -194,7 +200,7 @@ def arm(*labels):
     ],
 )
 def test_z_carries_the_label_or_is_not_shown_to(labels, verdict, p, bits):
-    assert label_verdict(arm(*labels)) == ["free", verdict, p, bits, "0.62", "0.88"]
+    assert [*label_verdict(arm(*labels)).values()] == ["free", verdict, p, bits, "0.62", "0.88"]
 
 
 def test_a_panel_a_run_with_chance_beside_its_bits():

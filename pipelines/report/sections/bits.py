@@ -1,9 +1,12 @@
-"""What the bits of z say about the tokens of text: a curve over lags, contexts of single bits."""
+"""The bits of z: how much each carries, and what they say about the tokens of text."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from matplotlib.axes import Axes
+from matplotlib.colors import LogNorm
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+from numpy import full, nan
 
 from ftmodel.analysis.bit_information import NetInformation
 from pipelines.artifacts.estimate import Estimate
@@ -11,8 +14,9 @@ from pipelines.artifacts.latent_results import InformativeBit
 from pipelines.artifacts.run_results import RunResults
 from pipelines.compare.arms import Arm
 from pipelines.report.analysis import Analysis
-from pipelines.report.blocks import Block, Samples, Section, Table, Text, fold, heading
+from pipelines.report.blocks import Block, Picture, Samples, Table, Text, fold, heading, table
 from pipelines.report.explanations import explained
+from pipelines.report.sections import titled
 from pipelines.report.style import COLOURS, GREY, Style, below, panels, plain
 from pipelines.report.wording import estimate, number
 
@@ -21,12 +25,44 @@ TITLE = "Information of z about a token, summed over bits"
 LAG = "lag (0: the token read, 1: the one predicted)"
 
 
-def section(analysis: Analysis) -> Section | None:
+@titled("How much each latent bit carries")
+def latent_bits(analysis: Analysis) -> Sequence[Block]:
+    bits = {run.name: run.details.kl_per_bit for run in analysis.runs if not run.baseline}
+    words = "KL of each latent bit, bits per token"
+    return [Picture("kl_per_bit", heat_map(bits), words)] if bits else []
+
+
+def heat_map(runs: Mapping[str, list[float]]) -> Figure:
+    """Heat map of the KL, bits per token, of each latent bit; runs may differ in H."""
+    width = max(map(len, runs.values()))
+    figure = Figure(figsize=(11, 2 + 0.36 * len(runs)))
+    axes = figure.subplots()
+    largest = max(map(max, runs.values()))
+    shade = LogNorm(1e-3, max(1, largest), clip=True)  # to a uniform prior 1 is the most
+    size = min(9, 170 / width)  # points, so that 24 bits fit
+    grid = full((len(runs), width), nan)
+    for row, values in enumerate(runs.values()):
+        grid[row, : len(values)] = values
+        for bit, value in enumerate(values):
+            colour = "white" if shade(value) > 0.6 else "#1f2937"
+            axes.text(bit, row, f"{value:.3f}", ha="center", va="center", size=size, color=colour)
+    image = axes.imshow(grid, aspect="auto", cmap="Blues", norm=shade)
+    axes.set_yticks(range(len(runs)), list(runs))
+    axes.xaxis.set_major_locator(MaxNLocator(min(width, 16), integer=True))
+    axes.set_xlabel("latent bit (0 … H − 1)")
+    axes.spines[:].set_visible(False)
+    axes.tick_params(length=0)
+    bar = figure.colorbar(image, ax=axes, fraction=0.04, pad=0.02, format="%g")
+    bar.set_label("KL, bits per token")
+    figure.tight_layout()
+    return figure
+
+
+@titled("What the bits of z say about tokens")
+def bit_information(analysis: Analysis) -> Sequence[Block]:
     words = "Information of the bits of z about the token at each lag,"
     figures = analysis.pictures("persistence", words, recorded, persistence)
     runs = [run for arm in analysis.arms for run in recorded(arm)]
-    if not runs:
-        return None
     firsts = [arm.first for arm in analysis.arms]  # one seed: bits of two have nothing in common
     folds = [
         fold(f"{run.name}: where its bits are set", [b for bit in bits for b in examples(bit)])
@@ -34,8 +70,7 @@ def section(analysis: Analysis) -> Section | None:
         if (bits := run.details.bits)
     ]
     certain = [explained("Where a bit is certain"), *folds] if folds else []
-    blocks = [table(runs), *figures, *certain]
-    return Section("bit_information", "What the bits of z say about tokens", blocks)
+    return [*by_lag(runs), *figures, *certain]
 
 
 def recorded(arm: Arm) -> list[RunResults]:
@@ -80,17 +115,19 @@ def draw_lags(axes: Axes, arm: Arm, colour: str) -> None:
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:.1g}".replace("-", "−"))
 
 
-def table(runs: list[RunResults]) -> Table:
+def by_lag(runs: list[RunResults]) -> list[Table]:
     """A row per run: information at each lag that any of them has, and the null of the first."""
-    lags = sorted({lag for run in runs for lag in run.evaluation.persistence or {}})
-    head = ["run", *(f"lag {lag}" for lag in lags), "subtracted at lag 1", "its sd"]
-    rows = []
-    for run in runs:
-        by_lag = run.evaluation.persistence or {}
-        null = by_lag.get(1)
-        chance = [number(null.null_mean), number(null.null_sd)] if null else ["–", "–"]
-        rows.append([run.name, *(net_bits(by_lag.get(lag)) for lag in lags), *chance])
-    return Table(head, rows)
+    found = {run.name: run.evaluation.persistence or {} for run in runs}
+    lags = sorted({lag for lagged in found.values() for lag in lagged})
+    return table(
+        {
+            "run": name,
+            **{f"lag {lag}": net_bits(lagged.get(lag)) for lag in lags},
+            "subtracted at lag 1": number(lagged[1].null_mean if 1 in lagged else None),
+            "its sd": number(lagged[1].null_sd if 1 in lagged else None),
+        }
+        for name, lagged in found.items()
+    )
 
 
 def examples(bit: InformativeBit) -> list[Block]:

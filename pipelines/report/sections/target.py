@@ -1,6 +1,6 @@
-"""What z alone says about the target: a thin line per seed, a thick line through their means."""
+"""The target task: what z alone says about the target, and generations beside reconstructions."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from math import floor, log2, log10
 from statistics import fmean, stdev
 
@@ -8,28 +8,30 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullLocator
 
+from ftmodel.designs.hinge import LN2
 from ftmodel.synthetic.target_task import STARTS, TARGET
 from pipelines.artifacts.results import ByOffset, LatentDetails
 from pipelines.artifacts.run_results import RunResults
 from pipelines.compare.arms import Arm
+from pipelines.compare.comparison import contrast
 from pipelines.report.analysis import Analysis
-from pipelines.report.blocks import Section, Table
+from pipelines.report.blocks import BELOW, Block, Table, table
+from pipelines.report.sections import titled
 from pipelines.report.style import GREY, Style, below, plain
-from pipelines.report.wording import number
+from pipelines.report.wording import in_words, number, seeds_cell
 
 MIN_BITS = 0.1  # of the start that z must say, for the position of their half
 MIN_SEQUENCES = 30  # for a mean KL at an offset
 AXIS_BITS = 1e-4  # where a logarithmic axis begins at least
 START_BITS = log2(STARTS)  # entropy of where a target starts
-HEAD = ["arm", "bits of the start known from z, at least", "of", "half of them by position"]
 
 
-def section(analysis: Analysis) -> Section | None:
+@titled("What z says about the target")
+def target_latent(analysis: Analysis) -> Sequence[Block]:
+    """A thin line per seed, a thick line through their means."""
     words = "What z says about the target’s start, KL around it, distance of z from fair bits,"
     figures = analysis.pictures("latent", words, details, what_z_says)
-    rows = [row for arm in analysis.arms for row in start_row(arm)]
-    blocks = [*[Table(HEAD, rows)] * bool(rows), *figures]
-    return Section("target_latent", "What z says about the target", blocks) if figures else None
+    return [*table(row for arm in analysis.arms for row in start_row(arm)), *figures]
 
 
 def target_figures(run: RunResults) -> dict[str, float | None]:
@@ -67,7 +69,7 @@ def details(arm: Arm) -> list[LatentDetails]:
     return [latent for run in arm.runs if (latent := run.details.latent)]
 
 
-def start_row(arm: Arm) -> list[list[str]]:
+def start_row(arm: Arm) -> list[dict[str, str]]:
     """How much of the start z tells, and by which position it tells half of that."""
     known, entropy = over(arm, "start_bits"), over(arm, "start_entropy_bits")
     if not known or not entropy:
@@ -75,8 +77,14 @@ def start_row(arm: Arm) -> list[list[str]]:
     bits = max(0.0, fmean(known))  # information is never less
     spread = f", spread {stdev(known):.2f}" if len(known) > 1 else ""
     half = half_known(arm) if bits > MIN_BITS else None
-    cells = [f"{bits:.2f}{spread}", f"{entropy[0]:.2f}", number(half, 0)]
-    return [[arm.name, *cells]]
+    return [
+        {
+            "arm": arm.name,
+            "bits of the start known from z, at least": f"{bits:.2f}{spread}",
+            "of": f"{entropy[0]:.2f}",
+            "half of them by position": number(half, 0),
+        }
+    ]
 
 
 def half_known(arm: Arm) -> int | None:
@@ -166,3 +174,72 @@ def draw_seeds(axes: Axes, seeds: list[dict[int, float]], colour: str) -> None:
     shared = [x for x in seeds[0] if all(x in line for line in seeds)] if seeds else []
     means = [fmean(line[x] for line in seeds) for x in shared]
     axes.plot(shared, means, lw=2, color=colour)
+
+
+def mean_cell(name: str, decimals: int) -> Callable[[Arm], str]:
+    """The cell of a figure, by its name in figure4.csv."""
+    return lambda arm: seeds_cell(over(arm, name), decimals)
+
+
+def valid(arm: Arm) -> list[float]:
+    """Share of valid sequences generated with z from the prior, of each seed."""
+    return [run.evaluation.fresh.valid for run in arm.runs if run.evaluation.fresh]
+
+
+def exact(arm: Arm) -> str:
+    """The process's own, of the documents that all seeds are scored on."""
+    exact = arm.figures().exact
+    return f"{LN2 * exact.mean:.4f}" if exact else "–"
+
+
+def aggregate(arm: Arm) -> str:
+    """Between at least and at most, bits per sequence."""
+    least, most = (mean_cell(f"aggregate_at_{end}_bits", 1)(arm) for end in ("least", "most"))
+    if most == "–":
+        return "–"
+    return f"≤ {most}" if least == "–" else f"{least} to {most}"
+
+
+def against_posterior(arm: Arm) -> str:
+    """Valid share with z from the prior minus that with z from the posterior, over seeds."""
+    reconstructed = over(arm, "reconstruction_valid")
+    if not reconstructed:
+        return "–"
+    c = contrast(arm, arm, "valid", valid(arm), reconstructed)
+    words = {"lower": "**worse**", "higher": "**better**"}
+    return f"{in_words(c)}: {words.get(c.verdict, c.verdict)} ({c.words})"
+
+
+def sequence_kl(arm: Arm) -> str:
+    """KL of a whole sequence of z, which bounds the aggregate's; over sequences and seeds."""
+    kl, evaluation = arm.figures().kl, arm.first.evaluation
+    return f"{kl.mean * evaluation.tokens / evaluation.documents:.1f}" if kl else "–"
+
+
+ROWS: dict[str, Callable[[Arm], str]] = {
+    "seeds": lambda arm: str(len(arm.runs)),
+    "exact NLL of the process, nats/token": exact,
+    "NLL or filtering bound − exact, nats/token": mean_cell("gap_nats_per_token", 4),
+    "ELBO bound − exact, nats/token": mean_cell("elbo_gap_nats_per_token", 4),
+    "KL, bits/token": mean_cell("kl_bits_per_token", 4),
+    "start known from z, at least, bits": mean_cell("start_bits", 2),
+    "aggregate posterior from the prior, bits/sequence": aggregate,
+    "prior generations: valid": lambda arm: seeds_cell(valid(arm), 3),
+    "posterior reconstructions: valid": mean_cell("reconstruction_valid", 3),
+    f"{BELOW}distance of targets, characters": mean_cell("reconstruction_distance", 1),
+    f"{BELOW}overlap of noise": mean_cell("reconstruction_noise", 2),
+    "prior generations − posterior reconstructions": against_posterior,
+    "mean KL of a single sequence’s z, bits": sequence_kl,
+}
+
+
+@titled("Generations beside reconstructions")
+def target_reconstruction(analysis: Analysis) -> Sequence[Block]:
+    arms = [arm for arm in analysis.arms if arm.first.on_target]
+    return [target_table(arms)] if any(map(details, arms)) else []
+
+
+def target_table(arms: list[Arm]) -> Table:
+    """A column for each arm, the baselines among them, and a row for each measurement."""
+    rows = [[name, *map(row, arms)] for name, row in ROWS.items()]
+    return Table(["", *(arm.name for arm in arms)], rows)

@@ -1,0 +1,128 @@
+"""What z does, in tables: its worth, z of other texts, pinned z, and one z per sequence."""
+
+from collections.abc import Sequence
+
+from ftmodel.analysis.differences import LEVEL
+from ftmodel.analysis.permutation import adjusted
+from pipelines.artifacts.estimate import Estimate
+from pipelines.artifacts.latent_results import Clusters, Steering
+from pipelines.report.analysis import Analysis
+from pipelines.report.blocks import Block, Table, table
+from pipelines.report.explanations import explained
+from pipelines.report.sections import titled
+from pipelines.report.wording import estimate, number, p_value
+
+
+@titled("What z is worth")
+def use_of_z(analysis: Analysis) -> Sequence[Block]:
+    return table(
+        {
+            "arm": use.arm.name,
+            "data": use.arm.run.data,
+            "κ": use.arm.first.kappa,
+            "KL": estimate(use.kl),
+            "use of z": estimate(use.use),
+            "waste": estimate(use.waste),
+            "recovery": number(use.recovery, 2),
+        }
+        for use in analysis.uses.values()
+    )
+
+
+@titled("Swapping z between texts")
+def swap(analysis: Analysis) -> Sequence[Block]:
+    return table(
+        {
+            "run": run.name,
+            "κ": run.kappa,
+            "texts": f"{found.texts:,}",
+            "reconstruction CE, own z": estimate(found.own),
+            "z of the prior − own": estimate(found.prior_minus_own),
+            "z of another text − own": estimate(found.other_minus_own),
+            "own z permuted − own": estimate(found.permuted_minus_own),
+        }
+        for run in analysis.runs
+        if (found := run.evaluation.swap)
+    )
+
+
+@titled("Does a pinned z steer generation?")
+def steering(analysis: Analysis) -> Sequence[Block]:
+    measured = [(run, found) for run in analysis.runs if (found := run.evaluation.steering)]
+    if all(run.baseline for run, _ in measured):
+        return []
+    tests = {run.name: found.p_value for run, found in measured if found.p_value is not None}
+    ps = dict(zip(tests, adjusted([*tests.values()]), strict=True))
+    return table(
+        {
+            "run": run.name,
+            "κ": run.kappa,
+            "distance, same z": estimate(found.same),
+            "distance, different z": estimate(found.different),
+            "different ÷ same": estimate(found.ratio),
+            "permuted z: mean": number(found.null_mean),
+            "95 % below": number(found.null_95),
+            "p": p_value(found.p_value),
+            "adjusted p": p_value(ps.get(run.name)),
+            "verdict": judged(found, ps.get(run.name), "prefix" if run.run.random_prefix else "z"),
+        }
+        for run, found in measured
+    )
+
+
+def judged(found: Steering, p: float | None, pinned: str) -> str:
+    """By p adjusted for all runs."""
+    if p is None or found.ratio is None:
+        return "–"
+    return f"{pinned} steers" if p < LEVEL and found.ratio.mean > 1 else "not shown to steer"
+
+
+@titled("One latent code per sequence")
+def sequence_z(analysis: Analysis) -> Sequence[Block]:
+    measured = [(run, z) for run in analysis.runs if (z := run.evaluation.sequence_z)]
+    rows, shares = [], []
+    for run, z in measured:
+        steps = [f"{100 * step.share:.0f} % of bits" for step in measured[0][1].path]
+        for text, first, changes in (
+            ("first text", z.own, [step.start for step in z.path]),
+            ("other text", z.other, [step.end for step in z.path]),
+            ("first text, random bits", z.own, [step.random for step in z.path]),
+        ):
+            row = {"run": run.name, "κ": run.kappa, "cross-entropy of": text}
+            row["with the first z"] = estimate(first)
+            rows.append(row | dict(zip(steps, map(estimate, changes), strict=True)))
+        heads = ("half of the bits", "as many random bits", "difference")
+        halves = [half for half in (z.half, z.half_random, z.half_minus_random) if half]
+        if len(halves) == len(heads):
+            cells = (in_percent(half, 0) for half in halves)
+            shares.append({"run": run.name} | dict(zip(heads, cells, strict=True)))
+    blocks: list[Block] = [*table(rows)]
+    if apart := [(run.name, z.clusters) for run, z in measured if z.clusters]:
+        blocks += [explained("Whether z tells files apart"), *of_clusters(apart)]
+    if shares:
+        blocks += [explained("Gain from half of the bits"), *table(shares)]
+    return blocks
+
+
+def in_percent(share: Estimate, decimals: int) -> str:
+    return estimate(Estimate(100 * share.mean, 100 * share.se), decimals) + " %"
+
+
+def of_clusters(tests: list[tuple[str, Clusters]]) -> list[Table]:
+    """Whether z tells files apart, by the p-values of all runs."""
+    rows = []
+    ps = adjusted([clusters.p_value for _, clusters in tests])
+    for (name, clusters), p in zip(tests, ps, strict=True):
+        apart = p < LEVEL and clusters.same.mean > clusters.different.mean
+        also = f", {p:.3g} adjusted for {len(ps)} runs" if len(ps) > 1 else ""
+        rows.append(
+            {
+                "run": name,
+                "of one file": in_percent(clusters.same, 1),
+                "of two files": in_percent(clusters.different, 1),
+                "95 % below": f"{100 * clusters.null_95:.1f} percentage points",
+                "p": f"p = {clusters.p_value:.3g}{also}",
+                "verdict": "tells files apart" if apart else "not shown to tell files apart",
+            }
+        )
+    return table(rows)
