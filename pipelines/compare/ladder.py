@@ -1,6 +1,5 @@
 """Models of several sizes at constant tokens per parameter: tax, use of z and recovery of each."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from statistics import fmean
@@ -10,6 +9,8 @@ from ftmodel.designs.hinge import LN2
 from pipelines.compare.arms import Arm, baselines, by_data, families
 from pipelines.compare.use_of_z import UseOfZ, uses_of_z
 
+TAX, LARGER_TAX = "tax", "tax over the larger baseline"  # a bound minus the mean NLL of a baseline
+USE, RECOVERY = "use of z", "recovery"
 MAX_RATIO_SPREAD = 1.1  # largest ÷ smallest tokens per parameter that count as constant
 
 
@@ -30,28 +31,23 @@ class Rung:
     def tokens_per_parameter(self) -> float:
         return self.baseline.trained_tokens / self.parameters
 
-    def taxes(self, kappa: float, larger: bool) -> list[float] | None:
-        """Each seed's bound minus the mean NLL of the plain or larger baseline; None without it."""
-        control = self.larger if larger else self.baseline
-        if control is None:
-            return None
-        nll = fmean(control.bounds("bits_per_token"))
-        bounds = self.uses[kappa].arm.bounds("bits_per_token")
-        return [(bound - nll) * LN2 for bound in bounds]
-
-    def use_of_z(self, kappa: float) -> list[float]:
-        """Use of z of each seed."""
-        runs = self.uses[kappa].arm.runs
-        uses = [run.figures("bits_per_token").use for run in runs]
-        return [use.mean * LN2 for use in uses if use]
-
-    def recovery(self, kappa: float) -> list[float] | None:
-        """Over all seeds, as the section on use of z has it."""
-        value = self.uses[kappa].recovery
-        return None if value is None else [value]
-
-
-Metric = Callable[[Rung], list[float] | None]  # a figure of a size, of each seed
+    def figures(self, kappa: float) -> dict[str, list[float]]:
+        """What z costs and is worth, of each seed, by name; empty where it is not known. Recovery
+        is over all seeds, as the section on use of z has it.
+        """
+        use, unit = self.uses[kappa], "bits_per_token"
+        found = (run.figures(unit).use for run in use.arm.runs)
+        taxes = {
+            name: [(bound - fmean(control.bounds(unit))) * LN2 for bound in use.arm.bounds(unit)]
+            for name, control in ((TAX, self.baseline), (LARGER_TAX, self.larger))
+            if control
+        }
+        return {
+            TAX: taxes[TAX],
+            LARGER_TAX: taxes.get(LARGER_TAX, []),
+            USE: [each.mean * LN2 for each in found if each],
+            RECOVERY: [] if use.recovery is None else [use.recovery],
+        }
 
 
 @dataclass(frozen=True)
@@ -66,9 +62,10 @@ class Ladder:
         """Those that every size has."""
         return sorted(set.intersection(*(set(rung.uses) for rung in self.rungs)))
 
-    def points(self, metric: Metric) -> list[tuple[int, list[float]]]:
-        """Parameters and a figure of each size that has it."""
-        return [(rung.parameters, figure) for rung in self.rungs if (figure := metric(rung))]
+    def points(self, name: str, kappa: float) -> dict[float, list[float]]:
+        """A figure of each size that has it, by parameters."""
+        found = {rung.parameters: rung.figures(kappa)[name] for rung in self.rungs}
+        return {size: seeds for size, seeds in found.items() if seeds}
 
 
 def ladders(arms: list[Arm]) -> list[Ladder]:

@@ -1,7 +1,6 @@
 """What z costs and is worth as models grow: tax, use of z and recovery against size."""
 
 from collections.abc import Sequence
-from functools import partial
 from statistics import fmean
 
 import numpy as np
@@ -10,7 +9,7 @@ from matplotlib.figure import Figure
 
 from ftmodel.analysis.trend import Interval, Trend, log_linear, power_law
 from pipelines.artifacts.run_results import fraction
-from pipelines.compare.ladder import Ladder, Metric, Rung, ladders
+from pipelines.compare.ladder import LARGER_TAX, RECOVERY, TAX, USE, Ladder, ladders
 from pipelines.report.analysis import Analysis
 from pipelines.report.blocks import Block, Picture, Table, Text, table
 from pipelines.report.sections import titled
@@ -20,7 +19,7 @@ from pipelines.report.wording import number, signed
 TARGET = 124_000_000  # parameters to which the line is drawn
 PUBLISHED = (0.19, 0.05)  # tax and error of a public replication at 124 M, nats per token
 PUBLISHED_LABEL = "public replication: 0.19 ± 0.05, by a loose bound"
-AGAINST = {False: "the baseline", True: "the larger baseline"}
+AGAINST = {TAX: "the baseline", LARGER_TAX: "the larger baseline"}
 
 
 @titled("Tax by model size")
@@ -37,13 +36,9 @@ def ladder(analysis: Analysis) -> Sequence[Block]:
     return blocks
 
 
-def tax_of(kappa: float, larger: bool) -> Metric:
-    return partial(Rung.taxes, kappa=kappa, larger=larger)
-
-
-def trend(ladder: Ladder, kappa: float, larger: bool, power: bool = False) -> Trend | None:
-    """Of the tax, means over seeds."""
-    points = dict(ladder.points(tax_of(kappa, larger)))
+def trend(ladder: Ladder, kappa: float, tax: str, power: bool = False) -> Trend | None:
+    """Of a tax, means over seeds."""
+    points = ladder.points(tax, kappa)
     fit = power_law if power else log_linear
     return fit([*points], [fmean(seeds) for seeds in points.values()])
 
@@ -55,17 +50,17 @@ def sizes(ladder: Ladder) -> list[Table]:
             "parameters": f"{rung.parameters:,}",
             "tokens per parameter": f"{rung.tokens_per_parameter:.2f}",
             "κ": fraction(kappa),
-            "tax": mean_range(rung.taxes(kappa, larger=False)),
-            "tax over the larger baseline": mean_range(rung.taxes(kappa, larger=True)),
-            "use of z": mean_range(rung.use_of_z(kappa)),
-            "recovery": mean_range(rung.recovery(kappa), decimals=2),
+            **{
+                name: mean_range(seeds, decimals=2 if name == RECOVERY else 4)
+                for name, seeds in rung.figures(kappa).items()
+            },
         }
         for rung in ladder.rungs
         for kappa in ladder.kappas
     )
 
 
-def mean_range(seeds: list[float] | None, decimals: int = 4) -> str:
+def mean_range(seeds: list[float], decimals: int) -> str:
     """Their mean and, of several, the range."""
     if not seeds:
         return "–"
@@ -88,11 +83,11 @@ def scope(ladder: Ladder) -> str:
 def predictions(ladder: Ladder) -> list[Table]:
     """The tax at 124 M by each line, with its interval."""
     rows = []
-    for larger, name in AGAINST.items():
+    for tax, baseline in AGAINST.items():
         for kappa in ladder.kappas:
-            if line := trend(ladder, kappa, larger):
-                law, at = trend(ladder, kappa, larger, power=True), line.at(TARGET)
-                row = {"tax of": f"κ = {fraction(kappa)}", "over": name}
+            if line := trend(ladder, kappa, tax):
+                law, at = trend(ladder, kappa, tax, power=True), line.at(TARGET)
+                row = {"tax of": f"κ = {fraction(kappa)}", "over": baseline}
                 row["nats per token for tenfold parameters"] = signed(line.per_tenfold)
                 interval = f"95 %: {signed(at.low)} to {signed(at.high)}"
                 row["at 124 M by the line"] = f"{signed(at.mean)} ({interval})"
@@ -112,17 +107,17 @@ def draw(ladder: Ladder) -> Figure:
     """Seeds are dots; a line goes through the means, fitted where it is the tax."""
     colours = dict(zip(ladder.kappas, COLOURS[1:], strict=False))
     figure = Figure(figsize=(11, 8.4))
-    (tax, larger), (use, recovery) = figure.subplots(2, 2)
-    for axes, flag in ((tax, False), (larger, True)):
-        draw_taxes(axes, ladder, flag, colours)
-        plain(axes, f"Tax: bound − NLL of {AGAINST[flag]}", "parameters", "nats per token")
+    panels = figure.subplots(2, 2)
+    for axes, (name, baseline) in zip(panels[0], AGAINST.items(), strict=True):
+        draw_taxes(axes, ladder, name, colours)
+        plain(axes, f"Tax: bound − NLL of {baseline}", "parameters", "nats per token")
         millions(axes, [1e6, 1e7, 1e8], " M")
-    for axes, metric, title, unit in (
-        (use, Rung.use_of_z, "Use of z", "nats per token"),
-        (recovery, Rung.recovery, "Recovery: share of the KL that comes back", ""),
+    for axes, name, title, unit in (
+        (panels[1, 0], USE, "Use of z", "nats per token"),
+        (panels[1, 1], RECOVERY, "Recovery: share of the KL that comes back", ""),
     ):
         for kappa, colour in colours.items():
-            seeds_and_means(axes, dict(ladder.points(partial(metric, kappa=kappa))), colour)
+            seeds_and_means(axes, ladder.points(name, kappa), colour)
         plain(axes, title, "parameters", unit)
         millions(axes, [rung.parameters for rung in ladder.rungs], " M")
     for axes in figure.axes:
@@ -135,7 +130,7 @@ def draw(ladder: Ladder) -> Figure:
     return figure
 
 
-def draw_taxes(axes: Axes, ladder: Ladder, larger: bool, colours: dict[float, str]) -> None:
+def draw_taxes(axes: Axes, ladder: Ladder, tax: str, colours: dict[float, str]) -> None:
     """With each κ's line to 124 M in the band where another size is expected, and the published
     figure, which no line is fitted to. Where the band is much wider than all this, it is cut.
     """
@@ -143,10 +138,10 @@ def draw_taxes(axes: Axes, ladder: Ladder, larger: bool, colours: dict[float, st
     heights = [0.0, value - error, value + error]
     sizes = np.geomspace(ladder.rungs[0].parameters, TARGET, 60)
     for kappa, colour in colours.items():
-        for size, seeds in ladder.points(tax_of(kappa, larger)):
+        for size, seeds in ladder.points(tax, kappa).items():
             axes.plot([size] * len(seeds), seeds, "o", ms=4, color=colour, alpha=0.6)
             heights += seeds
-        if line := trend(ladder, kappa, larger):
+        if line := trend(ladder, kappa, tax):
             bands = [line.at(size) for size in sizes]
             heights += [bands[0].mean, bands[-1].mean]
             axes.plot(sizes, [band.mean for band in bands], color=colour, lw=1.4)

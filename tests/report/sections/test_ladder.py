@@ -9,7 +9,7 @@ import pytest
 
 from ftmodel.analysis.differences import margin
 from ftmodel.analysis.trend import Trend
-from pipelines.compare.ladder import ladders
+from pipelines.compare.ladder import LARGER_TAX, RECOVERY, TAX, USE, ladders
 from pipelines.report.sections.ladder import PUBLISHED, TARGET, draw, format_factor, ladder, trend
 from tests.support.mutants import rejects
 from tests.support.pages import tables, text_of
@@ -56,19 +56,20 @@ def without(analysis, *names):
     return replace(analysis, arms=[arm for arm in analysis.arms if not arm.name.endswith(names)])
 
 
-@rejects(") «* LN2 →»for", "a tax in bits beside a published one in nats")
+@rejects(") «* LN2→» for", "a tax in bits beside a published one in nats")
 @rejects("larger[«-1→0»] if", "a tax over the smallest of larger baselines")
 @rejects("if use«.arm.preset_design→»:", "a ladder of other designs")
 def test_the_tax_is_the_bound_over_each_baseline_of_its_size_in_nats(analysis):
     (found,) = ladders(analysis.arms)
     assert [rung.parameters for rung in found.rungs] == [300_000, 1_000_000, 3_000_000]
     assert found.kappas == [0.0, 1.0]
-    taxes = [rung.taxes(1.0, larger=False) for rung in found.rungs]
+    taxes = [rung.figures(1.0)[TAX] for rung in found.rungs]
     for number, seeds in enumerate(taxes, 1):
         assert seeds == pytest.approx([(number / 100 + off) * NATS for off in (-0.002, 0.002)])
-    assert found.rungs[0].taxes(1.0, larger=True) == pytest.approx([0.108 * NATS, 0.112 * NATS])
-    assert found.rungs[0].use_of_z(1.0) == pytest.approx([0.108 * NATS, 0.112 * NATS])
-    assert found.rungs[0].recovery(1.0) == pytest.approx([0.1 / 0.2222])
+    first = found.rungs[0].figures(1.0)
+    assert first[LARGER_TAX] == pytest.approx([0.108 * NATS, 0.112 * NATS])
+    assert first[USE] == pytest.approx([0.108 * NATS, 0.112 * NATS])
+    assert first[RECOVERY] == pytest.approx([0.1 / 0.2222])
 
 
 def test_the_published_point_is_drawn_beside_the_band_and_not_fitted(analysis):
@@ -123,4 +124,4 @@ def test_two_sizes_or_three_with_two_baselines_are_no_ladder(analysis):
     assert not ladder(without(analysis, "_c"))
     assert not ladder(without(analysis, "base_c"))
     (smaller,) = ladders(without(analysis, "plus_c", "fewer_c").arms)
-    assert trend(smaller, 1.0, larger=True) is None and trend(smaller, 1.0, larger=False)
+    assert trend(smaller, 1.0, LARGER_TAX) is None and trend(smaller, 1.0, TAX)
