@@ -9,7 +9,8 @@ from tests.support.mutants import rejects
 
 
 @pytest.mark.parametrize(
-    ("kappa", "text"), [(0.015625, "1/64"), (0.3, "3/10"), (8.0, "8"), (0.12345678, "0.123457")]
+    ("kappa", "text"),
+    [(1 / 1024, "1/1024"), (1 / 1025, "0.00097561"), (0.3, "3/10"), (8.0, "8")],
 )
 def test_fractions(kappa: float, text: str) -> None:
     assert fraction(kappa) == text

@@ -1,5 +1,6 @@
 """What an arm is, and its means over seeds."""
 
+from math import sqrt
 from statistics import stdev
 
 import pytest
@@ -22,10 +23,12 @@ def test_a_seed_that_is_there_twice_is_no_second_seed(tmp_path):
 @rejects("in estimates)«→ / len(estimates) ** 0.5»", "errors on the same documents averaged out")
 def test_mean_and_spread_are_over_seeds_and_errors_do_not_shrink(tmp_path):
     bounds = {"base": [0.5, 0.53, 0.59], "free": [0.4] * 3}
-    base, _ = seeded(tmp_path, PAIR, bounds).arms
+    base, free = seeded(tmp_path, PAIR, bounds).arms
     assert base.bound().mean == pytest.approx(0.54)
     assert base.bound().spread == pytest.approx(stdev(bounds["base"]))
     assert base.bound().se == 0.0001  # all seeds are scored on the same documents
+    own = free.bound().half_variance  # as written, the same as the error over repeated filters
+    assert free.bound().monte_carlo == pytest.approx(own / sqrt(3)) and own == 0.0001 / 20
 
 
 @rejects('", "budgets"«→, "kappa_warmup_steps"»)', "runs of a rising κ as seeds of one arm")

@@ -52,7 +52,7 @@ class Speaks:
 )
 def test_the_coin_is_shown_with_z_of_the_encoder_and_z_of_the_prior(monkeypatch):
     monkeypatch.setattr("pipelines.evaluate.coin.from_prior", Speaks.from_prior)
-    rows = coin_flip.sample_sequences(N, torch.Generator().manual_seed(DATA.seed))  # the corpus
+    rows, sides = coin_flip.sample_labelled(N, torch.Generator().manual_seed(DATA.seed))
     shards = SimpleNamespace(documents=lambda split: (row.numpy() for row in rows))
     model = Speaks()
     settings = EvaluationConfig(seed=DATA.seed)
@@ -61,7 +61,13 @@ def test_the_coin_is_shown_with_z_of_the_encoder_and_z_of_the_prior(monkeypatch)
     coin.measure(Context(*measured))
     asked = iter(model.asked)
     of_prior = []
-    for sequence in details.coin:
+    exact = coin_flip.predictive(rows)
+    ranked = exact.diff(dim=1).abs().sum(1).argsort(descending=True)
+    for sequence, i in zip(details.coin, ranked[[0, N // 4, N // 2]].tolist(), strict=True):
+        assert sequence.flips == "".join(coin_flip.SYMBOLS[t] for t in rows[i, 1:])
+        np.testing.assert_allclose(sequence.exact, exact[i], atol=1e-4)
+        assert sequence.side == sides[i]
+        assert sequence.given_side == coin_flip.probability_of_one(sides[i].double())
         (inputs, noise, _), (again, _, prior) = next(asked), next(asked)
         assert noise is not None and prior is not None
         for given in (inputs, again):
@@ -71,7 +77,7 @@ def test_the_coin_is_shown_with_z_of_the_encoder_and_z_of_the_prior(monkeypatch)
         np.testing.assert_allclose(sequence.prior_z, 0.2 + 0.1 * prior[..., 0], atol=1e-4)
         of_prior.append(prior)
         assert not torch.equal(noise[0], noise[1])
-    assert len(of_prior) == 3 and all(torch.equal(noise, of_prior[0]) for noise in of_prior)
+    assert all(torch.equal(noise, of_prior[0]) for noise in of_prior)
     assert len(of_prior[0].unique(dim=0)) == 4
     same_seed = torch.rand(prior.shape, generator=torch.Generator().manual_seed(DATA.seed))
     assert not torch.equal(prior, same_seed), "numbers that the corpus or another measurement draws"

@@ -97,7 +97,7 @@ def figures_of(make_model, measured, monkeypatch):
     return figures
 
 
-def test_paths_and_clusters_are_measured_repeatably(figures_of):
+def test_paths_and_clusters_are_measured_repeatably(figures_of, monkeypatch):
     chunks = [chunk(d, 16, i) for i, d in enumerate((0, 0, 1, 2, 2, 3))]
     first = figures_of(chunks)
     assert first.texts == 6 and [step.share for step in first.path] == list(SHARES[1:])
@@ -107,6 +107,14 @@ def test_paths_and_clusters_are_measured_repeatably(figures_of):
     again = figures_of(chunks, batch_tokens=32)
     assert again.other.mean == pytest.approx(first.other.mean, rel=1e-6)
     assert again.path[1].end.mean == pytest.approx(first.path[1].end.mean, rel=1e-4)
+    bits = 16 * LN2 * torch.ones(5, 6).double()  # one a token
+    known = PathCE(3 * bits, 5 * bits, bits, bits)
+    monkeypatch.setattr(sequence_z, "interpolated_ce", lambda *_: known)
+    by_document = torch.eye(4).double()[torch.tensor([0, 0, 1, 2, 2, 3])]
+    monkeypatch.setattr(sequence_z, "posterior", lambda *_: by_document)
+    found = figures_of(chunks)
+    assert (found.own.mean, found.other.mean) == pytest.approx((3, 5))
+    assert found.clusters.same.mean == 1 > found.clusters.different.mean
 
 
 def test_documents_of_one_text_have_no_pairs_and_a_single_document_nobody_to_lead_to(figures_of):

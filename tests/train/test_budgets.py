@@ -221,13 +221,22 @@ def test_a_kept_budget_that_is_damaged_is_trained_for_again_and_nothing_else_los
         assert (resume() / "00000020.ckpt").stat().st_mtime_ns == newest.st_mtime_ns
 
 
+@rejects(
+    "newest = «newest_checkpoint(decay, manifest, until) or →»newest",
+    "a decay is begun again",
+    case="a decay",
+)
 @pytest.mark.parametrize(
-    ("step", "segment", "damaged", "start"),
-    [(9, 15, f"budgets/{BUDGETS[0]}.ckpt", 8), (10, 10, "00000008.ckpt", 7)],
-    ids=["a budget", "the end of the trunk"],
+    ("step", "segment", "damaged", "goes_on", "start"),
+    [
+        (9, 15, f"budgets/{BUDGETS[0]}.ckpt", 10, "00000008.ckpt"),
+        (10, 10, "00000008.ckpt", 15, "00000007.ckpt"),
+        (14, 15, f"decay-{BUDGETS[1]}/00000014.ckpt", 15, f"decay-{BUDGETS[1]}/00000013.ckpt"),
+    ],
+    ids=["a budget", "the end of the trunk", "a decay"],
 )
 def test_what_is_damaged_costs_only_the_steps_since_the_checkpoint_before(
-    workspace, alone, steps_taken, step, segment, damaged, start
+    workspace, alone, steps_taken, step, segment, damaged, goes_on, start
 ):
     """And the trunk just past a lost budget's decay is not gone on from."""
     change()
@@ -235,9 +244,8 @@ def test_what_is_damaged_costs_only_the_steps_since_the_checkpoint_before(
         train_run()
     (resume() / damaged).write_bytes(b"no checkpoint")
     found = find()
-    assert found.segment.steps == (10 if segment == 15 else 15)
-    assert found.checkpoint == resume() / f"{start:08d}.ckpt"
+    assert (found.segment.steps, found.checkpoint) == (goes_on, resume() / start)
     steps_taken.clear()
     train_run()
-    assert steps_taken[0] == start + 1
+    assert steps_taken[0] == int(Path(start).stem) + 1
     assert same_everywhere(published(), alone.weights)

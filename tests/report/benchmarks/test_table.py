@@ -137,7 +137,7 @@ def test_an_arm_without_a_suite_is_left_out_and_one_without_a_task_has_a_gap(tmp
     assert benchmarks(arms_of(tmp_path)) == []
 
 
-BASE, FREE = {2000: 0.0, 5000: 0.2, 6500: 0.4}, {2000: 0.9, 5000: 0.3, 6500: 0.42}
+BASE, FREE = {2000: 0.0, 4334: 0.2, 6500: 0.4}, {2000: 0.9, 4334: 0.3, 6500: 0.42}
 
 
 def late(folder, free, base=BASE, se=0.02):
@@ -168,7 +168,7 @@ def test_the_last_third_is_a_mean_over_its_budgets(tmp_path):
 def test_last_thirds_of_unlike_budgets_or_of_one_are_not_compared(tmp_path):
     found = late(tmp_path / "a", {2000: 0.9, 5500: 0.9, 6500: 0.9})
     assert found.last_third["facts"]["free"].difference is None
-    early = {4000: 0.2, 6500: 0.4}  # the last third begins after 4,333
+    early = {4333: 0.2, 6500: 0.4}  # the last third begins after it
     assert late(tmp_path / "b", early, base=early).last_third == {}
     missing = late(tmp_path / "c", {5000: None, 6000: 0.4, 6500: 0.4}).last_third
     assert list(missing["facts"]) == ["base"]  # of `free` not all of them have the task

@@ -161,17 +161,19 @@ def test_the_table(tmp_path):
     ]  # fmt: skip
 
 
-def test_recovery_needs_a_plain_baseline_of_the_same_family(tmp_path):
+def test_recovery_needs_a_plain_baseline_of_the_same_family_and_a_kl(tmp_path):
     runs = {
         "other": run(model="large"),
         "plus": run(extra_blocks=1),
         "alone": run(kappa=1.0),
-        "wide": run(kappa=1.0, model="large"),
+        **{f"wide{i}": run(kappa=k, model="large") for i, k in enumerate((0.0, 0.125, 4.0))},
     }
-    alone, wide = uses_of_z(arms_of(write_experiment(tmp_path, runs, {})))
+    alone, *wide = uses_of_z(arms_of(write_experiment(tmp_path, runs, {})))
     assert alone.recovery is None
-    assert replace(wide, kl=Estimate(0.004, 0.0)).recovery is None
-    assert wide.recovery == pytest.approx((0.5 - 0.1111) / 0.2222)
+    for use, least in zip(wide, (0.005, 0.005 / 8, 0.005), strict=True):
+        assert replace(use, kl=Estimate(0.99 * least, 0.0)).recovery is None
+        shown = replace(use, kl=Estimate(1.01 * least, 0.0)).recovery
+        assert shown == pytest.approx((0.5 - 0.1111) / (1.01 * least))
 
 
 def label(p, whole_p=0.9, bits=0.5):
