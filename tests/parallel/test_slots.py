@@ -66,6 +66,9 @@ def test_each_has_a_gpu_of_its_own(machine):
     assert threads(made) == (4, 16)
     made = make_slots(Compute(), 9, GB, 6)  # more than there are share them in turn
     assert [slot["CUDA_VISIBLE_DEVICES"] for slot in made] == ["0", "1", "2", "3", "0", "1"]
+    made = make_slots(Compute(gpus_per_worker=0.5), 9, 100 * GB, None)
+    assert [slot["CUDA_VISIBLE_DEVICES"] for slot in made] == [*"01230123"]
+    assert len(make_slots(Compute(gpus_per_worker=0), 9, 100 * GB, None)) == 1  # by memory
 
 
 def test_a_run_of_two_workers_has_two_gpus_of_those_that_may_be_used(machine):

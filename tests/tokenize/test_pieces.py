@@ -1,13 +1,14 @@
 """Long texts in pieces: nothing lost, no character split, the same tokens."""
 
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import example, given, strategies as st
 
 from pipelines.tokenize import pieces as pieces_module
 from pipelines.tokenize.pieces import pieces
 from tests.support.tokenizers import MIXED, TEXT, byte_tokenizer, encode, every_style
 
 
+@example(text=b"\x80" * 9, size=4)  # bytes that continue no character
 @given(text=MIXED, size=st.integers(4, 12))
 def test_pieces_are_the_text_and_split_no_character(text, size):
     with pytest.MonkeyPatch.context() as patch:
