@@ -145,7 +145,18 @@ def test_seeds_of_an_arm_share_a_line_and_all_runs_are_summed_up(printed):
     assert flops == pytest.approx(sum(run.flops for run in runs), rel=1e-3)
     assert days == pytest.approx(sum(run.days for run in runs), rel=0.05)
     assert cost == pytest.approx(sum(run.cost for run in runs), abs=1)
-    assert "cost" in text[0] and "cost" not in printed(*overrides)
+    (row,) = (
+        re.split("  +", line) for line in text if line.startswith("free_k2 ") and "e+" in line
+    )
+    cells, run = dict(zip(re.split("  +", text[0]), row, strict=True)), runs[-2]
+    assert (cells["κ, bits"], cells["parameters"], cells["of z's table"]) == (
+        "2", "1.188 M", "32.77 k"
+    )  # fmt: skip
+    figures = {"FLOPs/token": run.flops_per_token, "÷ baseline": run.times_baseline}
+    figures |= {"FLOPs": run.flops, "GPUs": run.gpus, "tokens/s each": run.tokens_per_second}
+    for head, value in (figures | {"days": run.days, "cost": run.cost}).items():
+        assert float(cells[head].replace(",", "")) == pytest.approx(value, rel=0.05), head
+    assert "cost" not in printed(*overrides)
 
 
 @rejects("size / CORPUS_SPEED / «3600→60»", "minutes taken for hours")
@@ -185,6 +196,13 @@ def test_weak_scaling_grows_the_batch_and_each_assumption_counts(printed):
     assert list(rows) == [1, 2, 4, 8, 16, 32, 64, 128, 256]
     assert [int(row["sequences"]) for row in rows.values()] == [8 * n for n in rows]
     assert rows[1]["efficiency"] == "100.0%" and rows[1]["tokens/s"] == "37,075"
+    head = ("computing, s", "sending, s", "waiting, s", "tokens/s", "efficiency")
+    computing, sending, waiting, speed, efficiency = (
+        float(rows[256][each].replace(",", "").rstrip("%")) for each in head
+    )
+    assert waiting == pytest.approx(sending / 5, abs=1e-3)  # 80 % of it overlaps
+    assert speed == pytest.approx(256 * 8 * 4096 / (computing + waiting), rel=2e-3)
+    assert efficiency == pytest.approx(100 * computing / (computing + waiting), abs=0.1)
     for assumption in (
         *(("--mfu", "0.2"), ("--nvlink", "100"), ("--network", "10"), ("--per-node", "2")),
         *(("--latency", "20"), ("--overlap", "0"), ("compute.strategy=ddp",)),
@@ -193,6 +211,9 @@ def test_weak_scaling_grows_the_batch_and_each_assumption_counts(printed):
 
 
 def test_memory_of_weak_scaling_is_the_plans_own(printed):
-    row = scaled(printed, "experiment=paper_8b")[256]
-    total = planned("free_k1", "experiment=paper_8b").memory.total
-    assert float(row["GiB each"]) == pytest.approx(total / GIB, abs=0.05)
+    rows, plan = scaled(printed, "experiment=paper_8b"), planned("free_k1", "experiment=paper_8b")
+    for n in (1, 2, 256):
+        total = memory(plan.spec.config, 1 << 17, 1, True, n, sharded=n > 1).total
+        assert float(rows[n]["GiB each"]) == pytest.approx(total / GIB, abs=0.05)
+        assert rows[n]["fits 80"] == ("yes" if n == 256 else "NO")
+    assert total == plan.memory.total
