@@ -10,8 +10,8 @@ import pytest
 
 from pipelines.common.errors import UserError
 from pipelines.report.markdown import anchor
-from pipelines.report.sections.corpora import overlap_words
 from pipelines.report.sections.figure4 import read_paper
+from pipelines.report.sections.texts import overlap_words
 from tests.support.mutants import rejects
 from tests.support.pages import golden
 from tests.support.results import (
