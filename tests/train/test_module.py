@@ -316,10 +316,10 @@ def built(name=RUN, data="target", masked=False, **changes):
     vars(run).update(changes)
     spec = RunSpec(experiment, name)
     (segment,) = segments(spec)
-    start = SimpleNamespace(segment=segment, checkpoint=None)
+    start = SimpleNamespace(segment=segment, checkpoint=None, step=0)
     training = SegmentTraining(spec, Process(), start, None)
     shards = Shards(tokens_folder(data))
-    return training.build_module(shards), training.build_batches(shards).batches, shards
+    return training.build_module(shards), training.build_batches(shards).dataset, shards
 
 
 @rejects("(«run.seed→0», Purpose.WEIGHTS)", "the same initial weights for every seed")

@@ -7,7 +7,7 @@ import pytest
 from pipelines.artifacts.suite_results import Sampling, Varied, sampled_key
 from pipelines.report.benchmarks.pass_at_k import sampled_tasks
 from pipelines.report.benchmarks.table import benchmarks
-from pipelines.report.sections.benchmarks import section
+from pipelines.report.sections import benchmarks as page
 from pipelines.report.tables import run_row
 from tests.support.mutants import rejects
 from tests.support.pages import text_of
@@ -128,7 +128,7 @@ def test_these_comparisons_are_counted_and_without_answers_nothing_is_shown(tmp_
 
 def test_the_page_and_the_table_of_runs_show_them(tmp_path):
     analysis = analysis_of(write(tmp_path, SAMPLED))
-    text = text_of(section(analysis))
+    text = text_of(page.benchmarks, analysis)
     both = "0.210 ± 0.020; +5.00 % (no difference) | 0.500 ± 0.020; **+25.00 % better**"
     row = f"| free_k1_2, κ = 1/2 | z and tokens | 0.8 | {both} | 0.900 ± 0.030 |"
     assert row in text.partition("10 answers to each prompt of sums")[2]
