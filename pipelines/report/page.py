@@ -114,7 +114,7 @@ def main(so_far: bool = False) -> None:
     early = target.with_name(f"{target.name}.so_far")  # no experiment has a dot in its name
     runs = read_finished(experiment) if so_far else read_runs(experiment)
     if not runs:
-        raise UserError(f"no run of {experiment.name} has been evaluated yet")
+        raise UserError(f"no run of {experiment.name} is finished yet")
     with replace_folder(early if so_far else target) as folder:
         write_report(experiment, runs, folder)
         frozen.check("the next `dvc repro` writes it")

@@ -71,7 +71,7 @@ def finished(task: Task) -> Shard | None:
 
 def write_token_files(name: str, tasks: list[Task], folder: Path, cores: int) -> dict[Path, Shard]:
     """What has become of each part of the corpus; finished files stay, and no others."""
-    for path in {*folder.glob("*.tokens")} - {task.target for task in tasks}:
+    for path in {*folder.glob("*.tokens*")} - {task.target for task in tasks}:
         path.unlink()
     shards = {task.part: shard for task in tasks if (shard := finished(task))}
     if shards:
