@@ -121,7 +121,7 @@ def test_it_waits_for_no_network(monkeypatch):
     over, waited = Event(), []
 
     def resolve(url, timeout):
-        waited.append(over.wait(9))
+        waited.append(over.wait(2))
         raise ConnectTimeout
 
     monkeypatch.setattr("requests.head", resolve)
