@@ -297,4 +297,4 @@ def test_every_configuration_is_refused_in_one_line_or_can_be_run(tmp_path, monk
     assert seen["setting", False] > cases / 37.5 and seen["setting", True] > cases / 7.5
     if cases == 1500:  # it looks on both sides
         for kind in ("override", "file of conf/", "params.yaml"):
-            assert seen[kind, False] > 40 and seen[kind, True] > 1, kind
+            assert seen[kind, False] > 20 and seen[kind, True] > 1, (kind, seen)
