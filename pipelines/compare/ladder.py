@@ -37,14 +37,16 @@ class Rung:
         """
         use, unit = self.uses[kappa], "bits_per_token"
         found = (run.figures(unit).use for run in use.arm.runs)
-        taxes = {
-            name: [(bound - fmean(control.bounds(unit))) * LN2 for bound in use.arm.bounds(unit)]
-            for name, control in ((TAX, self.baseline), (LARGER_TAX, self.larger))
-            if control
-        }
+
+        def tax_over(baseline: Arm | None) -> list[float]:
+            if baseline is None:
+                return []
+            nll = fmean(baseline.bounds(unit))
+            return [(bound - nll) * LN2 for bound in use.arm.bounds(unit)]
+
         return {
-            TAX: taxes[TAX],
-            LARGER_TAX: taxes.get(LARGER_TAX, []),
+            TAX: tax_over(self.baseline),
+            LARGER_TAX: tax_over(self.larger),
             USE: [each.mean * LN2 for each in found if each],
             RECOVERY: [] if use.recovery is None else [use.recovery],
         }
