@@ -35,7 +35,9 @@ def loss_of(model, tokens, noise, device, half=False, documents=None):
     with torch.autocast(device, torch.bfloat16, enabled=half):
         loss = training_loss(model, tokens[:, :-1], tokens[:, 1:], noise, kappa, documents).total
     loss.backward()
-    return loss.detach().cpu(), {name: p.grad.cpu() for name, p in model.named_parameters()}
+    # copies: gradients on the CPU would move along when the model is moved next
+    gradients = {name: p.grad.to("cpu", copy=True) for name, p in model.named_parameters()}
+    return loss.detach().cpu(), gradients
 
 
 def test_loss_and_gradients_are_those_of_a_cpu(case, gpu):
