@@ -56,7 +56,7 @@ class Memory:
     """Peak bytes of one GPU: while the loss is computed, or just after, when the backward pass
     enters the last block.
 
-    Not counted: the blocks of codes of the mapper's backward pass (mapper.py, at most 64 MB, which
+    Not counted: the blocks of codes of the mapper's backward pass (mapper.py, at most 256 MB, which
     shows in small models of many bits), fragmentation, libraries' buffers, the CUDA context.
     """
 

@@ -42,15 +42,22 @@ class LinearCrossEntropy(torch.autograd.Function):
             size = (min(rows, n), len(weight))
             by_onednn = suits(hidden[:rows], w)  # which allocates its results
             logits_buffer = None if by_onednn else hidden.new_empty(size, dtype=dtype)
-            p_buffer = hidden.new_empty(size, dtype=loss.dtype)
+            # a GPU rounds while it computes, unless it is given a buffer
+            p_buffer = None if device == "cuda" else hidden.new_empty(size, dtype=loss.dtype)
             chunks = (hidden.split(rows), targets.split(rows), grad_hidden.split(rows))
             for x, y, grad_x in zip(*chunks, strict=True):
                 x, y = x.to(dtype), y[:, None]
                 logits = product(x, w, None if logits_buffer is None else logits_buffer[: len(x)])
-                p = torch.log_softmax(logits, 1, dtype=loss.dtype, out=p_buffer[: len(x)])
-                loss -= p.gather(1, y).sum()
-                p.exp_().scatter_add_(1, y, p.new_full(y.shape, -1.0))  # softmax − one-hot
-                g = logits.copy_(p) if dtype != p.dtype else p
+                out = None if p_buffer is None else p_buffer[: len(x)]
+                p = torch.log_softmax(logits, 1, dtype=loss.dtype, out=out)
+                of_target = p.gather(1, y)
+                loss -= of_target.sum()
+                # g: softmax − one-hot
+                if device == "cuda" and dtype != p.dtype:  # in one pass
+                    g = torch.exp(p, out=logits).scatter_(1, y, of_target.expm1().to(dtype))
+                else:
+                    p.exp_().scatter_add_(1, y, p.new_full(y.shape, -1.0))
+                    g = logits.copy_(p) if dtype != p.dtype else p
                 del logits  # before the gradients are allocated
                 if dtype == grad_x.dtype == grad_weight.dtype and not by_onednn:
                     torch.mm(g, w, out=grad_x)

@@ -58,6 +58,13 @@ def product(a: Tensor, b: Tensor, buffer: Tensor | None = None) -> Tensor:
     return F.linear(a, b) if buffer is None else torch.mm(a, b.t(), out=buffer)
 
 
+def product_as(dtype: torch.dtype, a: Tensor, b: Tensor) -> Tensor:
+    """``product`` of two matrices in ``dtype``, on a GPU without rounding to that of a before."""
+    if a.is_cuda and a.dtype.itemsize < 4 and dtype == torch.float32:
+        return torch.mm(a, b.t(), out_dtype=dtype)
+    return product(a, b).to(dtype)
+
+
 def weight_gradient(grad: Tensor, x: Tensor) -> Tensor:
     """gradᵀ x (O, I) of grad (N, O) and x (N, I)."""
     if not suits(grad, x.t()):

@@ -17,12 +17,13 @@ def case(dtype=torch.float32, n=37, d=16, v=101):
     return hidden.to(dtype).requires_grad_(), weight.to(dtype).requires_grad_(), targets
 
 
-def value_and_gradients(loss, hidden, weight, targets, scale=1.0, half=False):
-    hidden.grad = weight.grad = None
-    with torch.autocast("cpu", torch.bfloat16, enabled=half):
+def value_and_gradients(loss, *given, scale=1.0, half=False, device="cpu"):
+    """Of ``case``, or of tensors like it; all three on the CPU."""
+    hidden, weight, targets = (x.detach().to(device) for x in given)
+    learned = hidden.requires_grad_(), weight.requires_grad_()
+    with torch.autocast(device, torch.bfloat16, enabled=half):
         value = loss(hidden, weight, targets)
-    (value * scale).backward()
-    return value.detach(), hidden.grad, weight.grad
+    return value.detach().cpu(), *(x.cpu() for x in torch.autograd.grad(value * scale, learned))
 
 
 @pytest.fixture(params=[1, 8, 37, 512], autouse=True)
@@ -48,17 +49,22 @@ def rows(request, monkeypatch):
 def test_value_and_gradients_are_torchs(monkeypatch, dtype, scale, onednn, rtol, atol):
     monkeypatch.setattr(product, "ONEDNN", onednn and torch.backends.mkldnn.is_available())
     monkeypatch.setattr(product, "MIN_MULTIPLICATIONS", 0)
-    computed = value_and_gradients(linear_cross_entropy, *case(dtype), scale)
-    exact = value_and_gradients(F.linear_cross_entropy, *case(torch.float64), scale)
+    computed = value_and_gradients(linear_cross_entropy, *case(dtype), scale=scale)
+    exact = value_and_gradients(F.linear_cross_entropy, *case(torch.float64), scale=scale)
     for a, b in zip(computed, exact, strict=True):
         assert a.dtype == dtype
         torch.testing.assert_close(a.double(), b, rtol=rtol, atol=atol)
 
 
-@rejects("«torch.float32→dtype»))", "softmax of the cross-entropy in bf16")
-def test_under_autocast_products_are_bf16_and_the_loss_is_not():
+@pytest.fixture(params=["cpu", pytest.param("gpu", marks=pytest.mark.gpu)])
+def device(request):
+    return request.getfixturevalue("gpu") if request.param == "gpu" else "cpu"
+
+
+@rejects("«torch.float32→dtype»))", "softmax of the cross-entropy in bf16", case="512-cpu")
+def test_under_autocast_products_are_bf16_and_the_loss_is_not(device):
     given = case(n=400)
-    computed = value_and_gradients(linear_cross_entropy, *given, half=True)
+    computed = value_and_gradients(linear_cross_entropy, *given, half=True, device=device)
     expected = value_and_gradients(F.linear_cross_entropy, *given, half=True)
     assert [a.dtype for a in computed] == [torch.float32] * 3
     assert computed[0] != computed[0].bfloat16().float()  # a loss in bf16 has three digits
