@@ -7,6 +7,9 @@ are float32, or its loss bf16.
 Shapes: N tokens, D width, V vocabulary.
 """
 
+import warnings
+from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import torch
@@ -23,6 +26,30 @@ LEAST_ROWS = 512  # tokens in a chunk: every chunk adds to the whole gradient (V
 def chunk_rows(vocabulary: int, device: str) -> int:
     """Tokens in a chunk; more on a GPU, which computes fast relative to its memory bandwidth."""
     return max(LEAST_ROWS if device == "cpu" else 4 * LEAST_ROWS, CHUNK_ELEMENTS // vocabulary)
+
+
+def of_logits(logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+    """Sum over n tokens of the cross-entropy (), in float32, and its gradient in ``logits`` (n, V):
+    softmax − one-hot of ``targets`` (n, 1).
+    """
+    log_p = logits.float().log_softmax(1)
+    one_hot = torch.arange(logits.shape[1], device=logits.device) == targets
+    return -log_p.gather(1, targets).sum(), (log_p.exp() - one_hot.float()).to(logits.dtype)
+
+
+@cache
+def fused() -> Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]:
+    """``of_logits`` in a kernel or two of a GPU; if it cannot be compiled there, a warning says
+    why.
+    """
+    compiled = torch.compile(of_logits, dynamic=False)
+    try:
+        compiled(torch.zeros(2, 2, device="cuda"), torch.zeros(2, 1, device="cuda").long())
+    except Exception as error:  # of the compiler, of Triton, of the driver
+        reason = next(iter(str(error).splitlines()), repr(error))
+        warnings.warn(f"the loss takes longer: it cannot be compiled ({reason})", stacklevel=2)
+        return of_logits
+    return compiled
 
 
 class LinearCrossEntropy(torch.autograd.Function):
@@ -42,21 +69,19 @@ class LinearCrossEntropy(torch.autograd.Function):
             size = (min(rows, n), len(weight))
             by_onednn = suits(hidden[:rows], w)  # which allocates its results
             logits_buffer = None if by_onednn else hidden.new_empty(size, dtype=dtype)
-            # a GPU rounds while it computes, unless it is given a buffer
-            p_buffer = None if device == "cuda" else hidden.new_empty(size, dtype=loss.dtype)
+            fuse = device == "cuda" and dtype != loss.dtype
+            p_buffer = None if fuse else hidden.new_empty(size, dtype=loss.dtype)
             chunks = (hidden.split(rows), targets.split(rows), grad_hidden.split(rows))
             for x, y, grad_x in zip(*chunks, strict=True):
                 x, y = x.to(dtype), y[:, None]
                 logits = product(x, w, None if logits_buffer is None else logits_buffer[: len(x)])
-                out = None if p_buffer is None else p_buffer[: len(x)]
-                p = torch.log_softmax(logits, 1, dtype=loss.dtype, out=out)
-                of_target = p.gather(1, y)
-                loss -= of_target.sum()
-                # g: softmax − one-hot
-                if device == "cuda" and dtype != p.dtype:  # in one pass
-                    g = torch.exp(p, out=logits).scatter_(1, y, of_target.expm1().to(dtype))
+                if p_buffer is None:
+                    of_chunk, g = fused()(logits, y)
+                    loss += of_chunk
                 else:
-                    p.exp_().scatter_add_(1, y, p.new_full(y.shape, -1.0))
+                    p = torch.log_softmax(logits, 1, dtype=loss.dtype, out=p_buffer[: len(x)])
+                    loss -= p.gather(1, y).sum()
+                    p.exp_().scatter_add_(1, y, p.new_full(y.shape, -1.0))  # softmax − one-hot
                     g = logits.copy_(p) if dtype != p.dtype else p
                 del logits  # before the gradients are allocated
                 if dtype == grad_x.dtype == grad_weight.dtype and not by_onednn:

@@ -17,6 +17,10 @@ def case(dtype=torch.float32, n=37, d=16, v=101):
     return hidden.to(dtype).requires_grad_(), weight.to(dtype).requires_grad_(), targets
 
 
+def of_all_logits(hidden, weight, targets):
+    return F.cross_entropy(F.linear(hidden, weight), targets)
+
+
 def value_and_gradients(loss, *given, scale=1.0, half=False, device="cpu"):
     """Of ``case``, or of tensors like it; all three on the CPU."""
     hidden, weight, targets = (x.detach().to(device) for x in given)
@@ -65,15 +69,31 @@ def device(request):
 def test_under_autocast_products_are_bf16_and_the_loss_is_not(device):
     given = case(n=400)
     computed = value_and_gradients(linear_cross_entropy, *given, half=True, device=device)
-    expected = value_and_gradients(F.linear_cross_entropy, *given, half=True)
+    expected = value_and_gradients(of_all_logits, *given, half=True)
     assert [a.dtype for a in computed] == [torch.float32] * 3
     assert computed[0] != computed[0].bfloat16().float()  # a loss in bf16 has three digits
     # in another order of sums a few of the logits are rounded to the other bf16
     torch.testing.assert_close(computed[0], expected[0], rtol=3e-4, atol=0)
     for a, b in zip(computed[1:], expected[1:], strict=True):
         assert (a - b).norm() < 0.01 * b.norm()
-    exact = F.linear_cross_entropy(*case(n=400))
+    exact = of_all_logits(*case(n=400))
     assert 1e-5 < (computed[0] - exact).abs() < 1e-2 * exact  # products were bf16
+
+
+@rejects(
+    "device=logits.device) «==→!=» targets",
+    "gradient of the cross-entropy towards the other tokens",
+)
+def test_what_a_gpu_fuses_is_torchs_in_float32():
+    hidden, weight, targets = (x.detach() for x in case(n=64))
+    logits = (hidden @ weight.T).bfloat16()
+    exact = logits.float().requires_grad_()
+    expected = F.cross_entropy(exact, targets, reduction="sum")
+    value, gradient = cross_entropy.of_logits(logits, targets[:, None])
+    torch.testing.assert_close(value, expected.detach())
+    assert gradient.dtype == torch.bfloat16
+    (of_exact,) = torch.autograd.grad(expected, exact)
+    torch.testing.assert_close(gradient.float(), of_exact, rtol=2**-8, atol=1e-6)
 
 
 def test_under_autocast_logits_that_bf16_has_are_not_rounded_again():
