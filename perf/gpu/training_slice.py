@@ -40,7 +40,7 @@ EXPERIMENT, DATA = "kappa_124m", "fineweb_edu"
 ARMS = {"baseline": "baseline_s0", "free": "free_k1_2_s0"}
 MINUTES = 20.0  # of training, half of them each arm's
 MIN_TRAINING_SECONDS = 30.0  # for which it is worth starting
-ENDING_SECONDS = 20.0  # before the end of its time at which an arm stops: for its last checkpoint
+ENDING_SECONDS = 60.0  # before the end of its time at which an arm stops: for its last checkpoint
 HUB_SETTINGS = ["data.fineweb_edu.max_bytes=200_000_000"]  # 46 M tokens
 STDLIB_SETTINGS = [  # of the standard library
     "+part@data.fineweb_edu.parts.stdlib=files",

@@ -37,7 +37,7 @@ CHATTY = (  # logs of Ray Train; errors are reported by train/distributed.py
 NO_DASHBOARD = {"RAY_API_SERVER_ADDRESS": "http://127.0.0.1:9"}  # else Ray Train waits for one
 PASSED_ON = ("MLFLOW_", "GIT_REVISION", "RAY_ADDRESS")  # environment variables, to other nodes
 LOOPBACK = "127.0.0.1:"  # where Ray of this machine alone listens
-MAX_STARTS = 2  # of Ray on a busy machine
+MAX_STARTS = 6  # of Ray on a busy machine, each with the half a minute that Ray allows itself
 PATIENCE = 30.0  # seconds for nodes to appear that a cluster lacks
 
 Result = TypeVar("Result")
@@ -75,7 +75,7 @@ def connect() -> None:
             if "timed out during startup" not in str(error):  # Ray has no name for it
                 raise
     raise UserError(
-        f"Ray did not start on this machine in half a minute, {MAX_STARTS} times; it may be busy"
+        f"Ray did not start on this machine in {MAX_STARTS} tries of half a minute; it may be busy"
     )
 
 
