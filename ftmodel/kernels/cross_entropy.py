@@ -42,8 +42,8 @@ def fused() -> Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]:
     """``of_logits`` in a kernel or two of a GPU; if it cannot be compiled there, a warning says
     why.
     """
-    compiled = torch.compile(of_logits, dynamic=False)
     try:
+        compiled = torch.compile(of_logits, dynamic=False)
         compiled(torch.zeros(2, 2, device="cuda"), torch.zeros(2, 1, device="cuda").long())
     except Exception as error:  # of the compiler, of Triton, of the driver
         reason = next(iter(str(error).splitlines()), repr(error))

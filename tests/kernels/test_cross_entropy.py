@@ -96,6 +96,15 @@ def test_what_a_gpu_fuses_is_torchs_in_float32():
     torch.testing.assert_close(gradient.float(), of_exact, rtol=2**-8, atol=1e-6)
 
 
+def test_what_cannot_be_compiled_is_computed_as_it_is(monkeypatch):
+    def failing(*_, **__):
+        raise RuntimeError("no compiler\nand more")
+
+    monkeypatch.setattr(torch, "compile", failing)
+    with pytest.warns(UserWarning, match=r"cannot be compiled \(no compiler\)$"):
+        assert cross_entropy.fused.__wrapped__() is cross_entropy.of_logits
+
+
 def test_under_autocast_logits_that_bf16_has_are_not_rounded_again():
     """Small integers, whose products are exact in bf16 and in any order of sums."""
     hidden, weight, targets = case(n=400)
