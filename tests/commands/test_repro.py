@@ -158,9 +158,16 @@ def test_the_longest_way_has_the_evaluation_in_it():
         return max(ways, key=lambda name: ways[name])
 
     assert [longest(particles) for particles in (1, "auto")] == ["baseline", "free_k1"]
+    experiment = composed("experiment=smoke", "evaluation={particles: auto, filters: 2, iwae_samples: 3}")
+    plan = RunPlan(RunSpec(experiment, "free_k1"), ANY_GPU)
+    passes = (1 + 2 * 64 + 3) * experiment.evaluation.tokens
+    assert stage_flops(plan)["evaluate@free_k1"] == pytest.approx(plan.flops_per_token / 3 * passes)
 
 
 def test_an_interrupt_is_left_to_dvc_and_waited_for(monkeypatch):
     process = Mock(wait=Mock(side_effect=[KeyboardInterrupt, 130]))
-    monkeypatch.setattr(subprocess, "Popen", lambda *_, **__: process)
+    started = Mock(return_value=process)
+    monkeypatch.setattr(subprocess, "Popen", started)
     assert repro.dvc_repro() == 130
+    path = started.call_args.kwargs["env"]["PATH"]  # where its stages find `python`
+    assert path.startswith(f"{Path(sys.executable).parent}{os.pathsep}")

@@ -66,7 +66,7 @@ def test_a_figure_that_a_seed_lacks_has_no_mean():
 @rejects('data", "«model", "→»tokens', "arms of other models compared")
 def test_only_arms_of_the_same_data_model_tokens_and_parent_are_a_family(tmp_path):
     changes = [{}, {"model": "large"}, {"tokens": 13000}, {"data": "text"}]
-    changes.append({"init_from": {"hf": "models/llama"}})
+    changes += [{"init_from": {"hf": "models/llama"}}, {"init_from": {"run": "base0"}}]
     runs = {
         f"{name}{i}": run(kappa=kappa, **change)
         for i, change in enumerate(changes)
@@ -74,5 +74,5 @@ def test_only_arms_of_the_same_data_model_tokens_and_parent_are_a_family(tmp_pat
     }
     found = families(arms_of(write_experiment(tmp_path, runs, {})))
     assert [[arm.name for arm in family] for family in found] == [
-        [f"base{i}", f"free{i}"] for i in range(5)
+        [f"base{i}", f"free{i}"] for i in range(6)
     ]
