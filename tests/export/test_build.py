@@ -74,10 +74,16 @@ def test_a_free_transformer(workspace):
         main(RUN, "hf", None, None)
     with pytest.raises(UserError, match=r"^--tokens: .* has no checkpoint at 7 tokens, only at "):
         main(RUN, "hf", 7, None)
+    described = Path("params.yaml").read_text()
+    params = yaml.safe_load(described)
+    params["runs"][RUN]["budgets"] = [5200]
+    Path("params.yaml").write_text(yaml.safe_dump(params))
+    with pytest.raises(UserError, match=f"{RUN}/5200.ckpt: no checkpoint here"):
+        main(RUN, "hf", 5200, None)
+    Path("params.yaml").write_text(described)
     train_run()
     with pytest.raises(UserError, match=f"^{RUN}: a Free Transformer is not a Llama"):
         main(RUN, "gguf", None, "there")
-    described = Path("params.yaml").read_text()
     Path("params.yaml").write_text(described.replace("kappa_bits: 0.125", "kappa_bits: 0.25"))
     with pytest.raises(UserError, match=r"not the run that params\.yaml describes"):
         main(RUN, "hf", None, None)

@@ -97,6 +97,7 @@ def test_transformers_loads_it_by_itself(exported, shape):
     assert config["architectures"] == [f"{family}ForCausalLM"]
     assert config["model_type"] == family.lower() and config["head_dim"] == head_dim
     assert config["eos_token_id"] == ours.eot_token_id
+    assert "rope_theta" not in (config["rope_scaling"] or {})
     rope = (config["rope_scaling"] or {"rope_type": "default"}) | {
         "rope_theta": config["rope_theta"]
     }
