@@ -11,11 +11,12 @@ from mlflow.exceptions import MlflowException
 from mlflow.system_metrics.metrics.cpu_monitor import CPUMonitor
 
 from pipelines.artifacts.checkpoint import Manifest
-from pipelines.artifacts.results import EvaluationResult, read
+from pipelines.artifacts.results import EvaluationResult, Figures, read
 from pipelines.tracking import live, system_metrics
 from pipelines.tracking.describe import experiment_note, run_note, run_params, run_tags
 from pipelines.tracking.journal import Journal, read_journal
 from pipelines.tracking.live import Tracking
+from pipelines.tracking.measured import evaluation_tags
 from pipelines.tracking.store import Store, run_pages, store_uri
 from pipelines.tracking.sync import Sync
 from pipelines.tracking.system_metrics import SAMPLE_SECONDS, SystemMetrics
@@ -78,6 +79,9 @@ def test_what_makes_no_chart_is_in_tags_and_parameters(run):
     parts[f"eval.at_{BUDGET}"] = written["budgets"][0]
     assert {key: json.loads(tags.get(key, "null")) for key in parts} == parts
     assert json.loads(tags["suite.words_se"]) == {str(BUDGET): 0.1, str(TOKENS): 0.1}
+    for collapsed, tag in ((None, None), (False, "no"), (True, "yes")):
+        evaluation = EvaluationResult(1, 1, 1.0, Figures(), collapsed=collapsed)
+        assert evaluation_tags(evaluation).get("collapsed") == tag
     wanted = {"kappa_bits": "0.125", "tokens": str(TOKENS), "seed": "0"}
     assert (wanted | {"trained_tokens": str(TOKENS)}).items() <= run.data.params.items()
     named = {"git_revision", "device", "data_hash", "config_hash", "optim.lr"}
