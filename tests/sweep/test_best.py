@@ -87,6 +87,8 @@ def test_the_experiment_trains_the_very_settings_with_seeds_that_no_trial_had(co
         assert best.data[run.data] == swept.data[tried.data]
         assert best.evaluation == swept.evaluation and best.compute == swept.compute
     scored = compose_config(["experiment=smoke"]).suite if overrides == TEXT else None
+    for arm in OmegaConf.load(path).arms.values():  # defaults are not written down
+        assert set(arm) <= {"data", "model", "tokens", "kappa_bits", "latent_bits"}
     assert not scored or OmegaConf.to_container(scored)["tasks"].keys() == best.suite.tasks.keys()
     assert len(best.suite_runs) == (6 if overrides == TEXT else 0)
 

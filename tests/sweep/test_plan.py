@@ -52,6 +52,10 @@ MISTAKES = [
     ("space.optim.batch_size.uniform=[1,4]", "optim.batch_size: Value '"),
     ("space.run.kappa_bits.grid_search=[9]", "kappa_bits: 9.0 is outside 0 … 8"),
     ("space.run.data.grid_search=[target,stdlib]", "bounds on stdlib and target cannot be"),
+    (
+        "~space.optim.lr ++space.optim.lr.grid_search=[0.01,0.010000001]",
+        "space: two different trials would be called baseline_seed_0_lr_0p01",
+    ),
     ("~space", "space: empty"),
     ("run=nope", "run: 'nope' is not one of baseline, free_k1_8"),
     ("experiment=nope", "Could not find 'experiment/nope'"),

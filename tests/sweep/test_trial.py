@@ -1,6 +1,7 @@
 """A trial of a sweep: what it reports, how it goes on, and its MLflow run."""
 
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -74,6 +75,26 @@ def test_a_trial_reports_its_bounds_and_is_not_trained_again(smoke, heard):
     assert "`python -m pipelines.sweep sweep=smoke`" in tracked.tags["mlflow.note.content"]
     nest_in("another", smoke, trained=True)
     assert [(t.key, t.parent) for t in tracked_trials()] == [(tracked.key, "another")]
+
+
+def test_a_trial_of_several_workers_reports_the_same_and_is_evaluated_on_a_worker(
+    smoke, heard, monkeypatch
+):
+    smoke.compute.workers = 2
+    callback, worker = trial.TuneReportCallback, Mock(side_effect=lambda _, task: task())
+    monkeypatch.setattr(callback, "__init__", lambda _: None)
+    monkeypatch.setattr(callback, "after_report", lambda _, __, rows, ___: heard.extend(rows))
+
+    def fit_here(spec, manifest, callbacks):
+        (rows,) = callbacks
+        trial.fit(spec, manifest, watch=lambda row: rows.after_report(None, [row], None))
+
+    monkeypatch.setattr(trial, "fit_on_ray", fit_here)
+    monkeypatch.setattr(trial, "on_a_worker", worker)
+    run_smoke_trial(smoke)
+    assert [row[FRACTION] for row in heard] == pytest.approx([i / 20 for i in range(1, 21)])
+    assert BOUND in heard[-1]
+    worker.assert_called_once()
 
 
 def test_a_trial_that_fails_says_why_in_mlflow_and_in_its_log(smoke, heard):

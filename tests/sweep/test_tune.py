@@ -207,6 +207,7 @@ def test_a_killed_sweep_goes_on_to_a_good_a_bad_and_a_failing_trial(tmp_path, mo
         while not said or not said[-1].startswith("1/3 lr_0p003: bound"):
             said.append(next(lines, ""))
             assert said[-1], "".join(said)  # else it has ended
+        assert "sweep smoke: 3 trials, 0 ended before\n" in said
         processes += psutil.Process(driver.pid).children(recursive=True)
         os.killpg(driver.pid, signal.SIGKILL)
         driver.wait()
