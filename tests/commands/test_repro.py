@@ -158,7 +158,9 @@ def test_the_longest_way_has_the_evaluation_in_it():
         return max(ways, key=lambda name: ways[name])
 
     assert [longest(particles) for particles in (1, "auto")] == ["baseline", "free_k1"]
-    experiment = composed("experiment=smoke", "evaluation={particles: auto, filters: 2, iwae_samples: 3}")
+    experiment = composed(
+        "experiment=smoke", "evaluation={particles: auto, filters: 2, iwae_samples: 3}"
+    )
     plan = RunPlan(RunSpec(experiment, "free_k1"), ANY_GPU)
     passes = (1 + 2 * 64 + 3) * experiment.evaluation.tokens
     assert stage_flops(plan)["evaluate@free_k1"] == pytest.approx(plan.flops_per_token / 3 * passes)
