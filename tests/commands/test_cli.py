@@ -14,6 +14,7 @@ from click.shell_completion import BashComplete, ZshComplete
 from pipelines import cli
 from pipelines.cli import COMMANDS, Commands
 from pipelines.common import errors
+from pipelines.common.arguments import Number
 from pipelines.common.atomic_files import ROOT
 from tests.support.commands import call
 from tests.support.mutants import rejects
@@ -42,6 +43,7 @@ def test_help_says_what_it_does_its_arguments_and_an_example(name, capsys, monke
     assert re.search(rf"^      .*python -m {module(name)}", said, re.MULTILINE)
     for parameter in cli.command(name).params:
         assert parameter.help and parameter.help.split()[0] in said
+        assert parameter.metavar or not isinstance(parameter.type, Number)  # its unit
 
 
 def test_every_module_that_can_be_run_is_a_command():

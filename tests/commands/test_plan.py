@@ -9,7 +9,7 @@ import pytest
 from ftmodel.costs.training import flops_per_token, memory
 from pipelines.artifacts.run_spec import RunSpec
 from pipelines.common.errors import UserError
-from pipelines.plan import GIB, Assumptions, RunPlan
+from pipelines.plan import GIB, Assumptions, RunPlan, format_days
 from tests import ROOT
 from tests.support.commands import call
 from tests.support.mutants import rejects
@@ -81,6 +81,7 @@ def test_speed_days_and_cost_follow_from_flops_utilisation_and_price():
         assert run.days == pytest.approx(seconds / 86_400)
         assert run.cost == pytest.approx(2 * 32 * seconds / 3600)
         assert run.times_baseline == pytest.approx(ratio, abs=5e-5)
+    assert [*map(format_days, (12.34, 0.1, 0.0996))] == ["12.34", "0.10", "0.1"]
 
 
 @rejects("«steps_taken(segments(spec))→spec.steps» * ", "decays of smaller budgets are not planned")
@@ -129,6 +130,7 @@ def test_precision_and_workers_are_those_of_the_configuration():
     assert bf16.activations < full.activations
     one, two = (planned("free_k1", "experiment=smoke", f"compute.workers={n}") for n in (1, 2))
     assert one.days == 2 * two.days
+    assert (one.gpus, two.gpus) == (1, 2)
     assert one.micro_batch == 2 * two.micro_batch
 
 
@@ -171,6 +173,7 @@ def test_the_time_of_the_data_follows_from_the_largest_run(printed):
     ("arguments", "words"),
     [
         (["--mfu", "2"], "--mfu': 2.0 is not in the range 0<x<=1"),
+        (["--overlap", "2"], "--overlap': 2.0 is not in the range 0<=x<=1"),
         (["--price", "nan"], "--price': nan is not a finite number"),
         (["experiment=nothing"], "experiment/nothing"),
         (["experiment=smoke", "compute.workers=0"], "compute.workers"),

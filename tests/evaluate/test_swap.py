@@ -83,6 +83,8 @@ def test_a_single_document_has_nobody_to_swap_with_which_is_said(make_model, mea
     chunks = [chunk(4, 16), chunk(4, 16)]
     assert measured(swap, make_model().eval(), chunks, swap_tokens=32)[0].swap is None
     assert "evaluation.swap_tokens=32 are of one document" in capsys.readouterr().err
+    chunks = [chunk(4, 16), chunk(5, 16)]
+    assert measured(swap, make_model().eval(), chunks, swap_tokens=32)[0].swap.texts == 2
 
 
 @pytest.fixture
