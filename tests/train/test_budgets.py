@@ -5,6 +5,7 @@ from contextlib import redirect_stderr
 from io import StringIO
 from pathlib import Path
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 import yaml
@@ -249,3 +250,12 @@ def test_what_is_damaged_costs_only_the_steps_since_the_checkpoint_before(
     train_run()
     assert steps_taken[0] == int(Path(start).stem) + 1
     assert same_everywhere(published(), alone.weights)
+
+
+def test_several_workers_ask_for_the_time_at_every_tenth_step_alone():
+    """Each step's question would cost all of them time; one process asks nobody."""
+    alone, several = (Mock(world_size=n) for n in (1, 2))
+    steps = [SimpleNamespace(step=step) for step in range(1, 31)]
+    asked = [each.step for each in steps if Checkpoints.agreed(each, several, True)]
+    assert asked == [10, 20, 30]
+    assert all(Checkpoints.agreed(each, alone, True) for each in steps)

@@ -108,10 +108,11 @@ def test_torch_does_not_hide_that_the_disk_is_full_and_the_checkpoint_before_sta
     """Its writer, told by the file, says only that a position is not what it expected."""
     with small_disk(tmp_path / "disk", "2m") as disk:
         small, large = ({"a": torch.zeros(n), "b": torch.zeros(n)} for n in (10, 250_000))
-        WholeFiles().save_checkpoint(small, disk / "1.ckpt")
+        path = disk / "run" / "whole" / "1.ckpt"  # in folders that are not there yet
+        WholeFiles().save_checkpoint(small, path)
         fill(disk / "filler")
         os.truncate(disk / "filler", 600_000)
         with pytest.raises(OSError, match="No space left on device"):
-            WholeFiles().save_checkpoint(large, disk / "1.ckpt")
-        assert {path.name for path in disk.iterdir()} == {"1.ckpt", "filler"}
-        assert len(torch.load(disk / "1.ckpt")["a"]) == 10
+            WholeFiles().save_checkpoint(large, path)
+        assert [*path.parent.iterdir()] == [path]
+        assert len(torch.load(path)["a"]) == 10

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -21,7 +22,7 @@ from pipelines.export import model_card
 from pipelines.export.build import main as export, writer
 from pipelines.train.core import parent as parent_module
 from pipelines.train.core.manifest import differences, make_manifest
-from pipelines.train.core.parent import copy_parent, start_from_parent
+from pipelines.train.core.parent import copied, copy_parent, start_from_parent
 from tests.support.kills import killed
 from tests.support.mutants import rejects
 from tests.support.training import RUN, same, tracked_runs, train, train_run
@@ -61,7 +62,7 @@ def test_copied_weights_have_a_learning_rate_of_their_own(parent, capsys):
     assert same(decoder(found), parent)
     said = capsys.readouterr().err
     assert "nats per token before the first step" in said and "with z from the prior" in said
-    _, manifest = load_model(checkpoint_path("smoke", RUN))
+    model, manifest = load_model(checkpoint_path("smoke", RUN))
     assert manifest.parent["run"] == "baseline" and len(manifest.parent["sha256"]) == 64
     _, runs = tracked_runs()
     tracked = next(run for run in runs if run.info.run_name == RUN)
@@ -80,6 +81,10 @@ def test_copied_weights_have_a_learning_rate_of_their_own(parent, capsys):
     latent = {f"model.{name}": w for name, w in start.items() if name.startswith("latent.")}
     changed = [name for name, w in latent.items() if not torch.equal(w, found[name])]
     assert changed == [*latent], "all of the latent is trained"
+    experiment = load_experiment()
+    experiment.runs["child"] = replace(experiment.runs[RUN], init_from=InitFrom(run=RUN))
+    names = {name for name, _ in model.named_parameters()}
+    assert copied(model, RunSpec(experiment, "child")) == names, "its parent has a latent, too"
 
 
 def test_the_card_of_a_child_names_the_base_model_on_the_hub(workspace):
