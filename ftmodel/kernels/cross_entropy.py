@@ -29,8 +29,8 @@ def chunk_rows(vocabulary: int, device: str) -> int:
 
 
 def of_logits(logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-    """Sum over n tokens of the cross-entropy (), in float32, and its gradient in ``logits`` (n, V):
-    softmax − one-hot of ``targets`` (n, 1).
+    """Cross-entropy summed over n tokens, a float32 scalar, and its gradient with respect to
+    ``logits`` (n, V), softmax − one-hot, in their type; ``targets`` are (n, 1).
     """
     log_p = logits.float().log_softmax(1)
     one_hot = torch.arange(logits.shape[1], device=logits.device) == targets
@@ -39,15 +39,13 @@ def of_logits(logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
 
 @cache
 def fused() -> Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]:
-    """``of_logits`` in a kernel or two of a GPU; if it cannot be compiled there, a warning says
-    why.
-    """
+    """``of_logits`` compiled for a GPU, or with a warning as it is if that fails."""
     try:
         compiled = torch.compile(of_logits, dynamic=False)
         compiled(torch.zeros(2, 2, device="cuda"), torch.zeros(2, 1, device="cuda").long())
     except Exception as error:  # of the compiler, of Triton, of the driver
         reason = next(iter(str(error).splitlines()), repr(error))
-        warnings.warn(f"the loss takes longer: it cannot be compiled ({reason})", stacklevel=2)
+        warnings.warn(f"the loss is slower, as it cannot be compiled ({reason})", stacklevel=2)
         return of_logits
     return compiled
 
@@ -103,10 +101,11 @@ class LinearCrossEntropy(torch.autograd.Function):
 
 
 def linear_cross_entropy(hidden: Tensor, weight: Tensor, targets: Tensor) -> Tensor:
-    """Mean over tokens of the cross-entropy of logits ``hidden @ weight.T``, nats, in float32.
+    """Mean over tokens of the cross-entropy of logits ``hidden @ weight.T``, in nats.
 
     Args:
-        hidden: (N, D). Products have its type, or that of autocast; softmax and loss are float32.
+        hidden: (N, D). Where gradients are needed, products have its type, or that of autocast, and
+            softmax and loss at least float32; else PyTorch's function, which ignores autocast.
         weight: the read-out's, (V, D).
         targets: (N,), integers in 0 … V − 1.
 
