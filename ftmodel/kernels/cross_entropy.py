@@ -39,7 +39,7 @@ def of_logits(logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
 
 @cache
 def fused() -> Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]:
-    """``of_logits`` compiled for a GPU, or with a warning as it is if that fails."""
+    """``of_logits`` compiled for a GPU; if that fails, a warning and ``of_logits`` itself."""
     try:
         compiled = torch.compile(of_logits, dynamic=False)
         compiled(torch.zeros(2, 2, device="cuda"), torch.zeros(2, 1, device="cuda").long())
@@ -101,11 +101,10 @@ class LinearCrossEntropy(torch.autograd.Function):
 
 
 def linear_cross_entropy(hidden: Tensor, weight: Tensor, targets: Tensor) -> Tensor:
-    """Mean over tokens of the cross-entropy of logits ``hidden @ weight.T``, in nats.
+    """Mean over tokens of the cross-entropy of logits ``hidden @ weight.T``, nats, in float32.
 
     Args:
-        hidden: (N, D). Where gradients are needed, products have its type, or that of autocast, and
-            softmax and loss at least float32; else PyTorch's function, which ignores autocast.
+        hidden: (N, D). Products have its type, or that of autocast; softmax and loss are float32.
         weight: the read-out's, (V, D).
         targets: (N,), integers in 0 … V − 1.
 

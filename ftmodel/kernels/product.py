@@ -59,7 +59,9 @@ def product(a: Tensor, b: Tensor, buffer: Tensor | None = None) -> Tensor:
 
 
 def product_as(dtype: torch.dtype, a: Tensor, b: Tensor) -> Tensor:
-    """``product`` of two matrices in ``dtype``; a GPU does not round a float32 result before."""
+    """``product`` of two matrices, in ``dtype``. On a GPU a float32 result of narrower factors is
+    not rounded to their type first.
+    """
     if a.is_cuda and a.dtype.itemsize < 4 and dtype == torch.float32:
         return torch.mm(a, b.t(), out_dtype=dtype)
     return product(a, b).to(dtype)

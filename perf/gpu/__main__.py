@@ -69,8 +69,8 @@ def find_gpu() -> None:
     "--minutes",
     type=POSITIVE,
     default=50,
-    metavar="NUMBER",
-    help="Time for all parts; ten minutes suffice for the targets and a short slice.",
+    metavar="MINUTES",
+    help="Time for all parts; ten minutes suffice for the targets, without the slice.",
 )
 @click.option("--rehearse", is_flag=True, help="At toy size on a CPU: does it run?")
 @out_folder("bench/gpu")

@@ -17,10 +17,6 @@ def case(dtype=torch.float32, n=37, d=16, v=101):
     return hidden.to(dtype).requires_grad_(), weight.to(dtype).requires_grad_(), targets
 
 
-def of_all_logits(hidden, weight, targets):
-    return F.cross_entropy(F.linear(hidden, weight), targets)
-
-
 def value_and_gradients(loss, *given, scale=1.0, half=False, device="cpu"):
     """Of ``case``, or of tensors like it; all three on the CPU."""
     hidden, weight, targets = (x.detach().to(device) for x in given)
@@ -69,14 +65,14 @@ def device(request):
 def test_under_autocast_products_are_bf16_and_the_loss_is_not(device):
     given = case(n=400)
     computed = value_and_gradients(linear_cross_entropy, *given, half=True, device=device)
-    expected = value_and_gradients(of_all_logits, *given, half=True)
+    expected = value_and_gradients(F.linear_cross_entropy, *given, half=True)
     assert [a.dtype for a in computed] == [torch.float32] * 3
     assert computed[0] != computed[0].bfloat16().float()  # a loss in bf16 has three digits
     # in another order of sums a few of the logits are rounded to the other bf16
     torch.testing.assert_close(computed[0], expected[0], rtol=3e-4, atol=0)
     for a, b in zip(computed[1:], expected[1:], strict=True):
         assert (a - b).norm() < 0.01 * b.norm()
-    exact = of_all_logits(*case(n=400))
+    exact = F.linear_cross_entropy(*case(n=400))
     assert 1e-5 < (computed[0] - exact).abs() < 1e-2 * exact  # products were bf16
 
 

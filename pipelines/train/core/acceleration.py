@@ -38,7 +38,7 @@ def worth_compiling(elements: float) -> bool:
     run has ``elements`` of the residual stream, tokens × D × L: what fused code saves grows so.
 
     On a CPU it saves 1.4 to 2.5 × 10⁻⁸ s of a thread an element, and takes 15 s to compile (LOG.md,
-    2026-11-21). On a GPU nothing was measured: the bound there is a guess.
+    2026-11-21). On a GPU that was not measured: the bound there is a guess.
     """
     return elements >= (3e12 if torch.cuda.is_available() else 1e9 * torch.get_num_threads())
 
