@@ -49,8 +49,10 @@ class LayerCache:
 
     def move(self, source: Tensor, target: Tensor) -> None:
         """Copy rows ``source`` (R,) over rows ``target`` (R,), all at once."""
-        assert self.keys is not None, "an empty cache"
-        self.both[:, target, :, : self.length] = self.both[:, source, :, : self.length]
+        assert self.keys is not None and self.values is not None, "an empty cache"
+        for each in self.keys, self.values:  # one by one: faster than by an index of both
+            filled = each[:, :, : self.length]
+            filled.index_copy_(0, target, filled.index_select(0, source))
 
     def keep(self, rows: int) -> None:
         """Keep the first rows only."""
