@@ -132,16 +132,6 @@ class Folder:
                     yield FileEntry(name, path, status.st_size, status.st_mtime_ns)
 
 
-class Listed(Folder):
-    """Some of a folder's files."""
-
-    def __init__(self, root: Path, files: list[FileEntry]) -> None:
-        self.root, self.files = root, files
-
-    def entries(self) -> Iterator[FileEntry]:
-        return iter(self.files)
-
-
 def local_files(dataset: str, data_files: Iterable[str]) -> list[FileEntry] | None:
     """The files of a hub source that lie on this machine; None if it is elsewhere."""
     base = Path(dataset)

@@ -20,11 +20,12 @@ from math import inf
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import torch
 
 from ftmodel.synthetic.registry import PROCESSES
-from pipelines.artifacts.corpus import write_parts
+from pipelines.artifacts.corpus import SPLITS, write_parts
 from pipelines.artifacts.paths import corpus_folder
 from pipelines.cluster.workers import run_tasks
 from pipelines.common import errors
@@ -42,7 +43,6 @@ from pipelines.data.part_files import part_files, write
 from pipelines.data.reading import Stream
 from pipelines.data.segments import load, read
 from pipelines.data.sources import open_source
-from pipelines.data.sources.base import Source
 
 SEQUENCES_PER_DRAW = 4096  # of a process
 FIRST_BYTES = 1 << 30  # read at first of a mixture that ends with one of its parts
@@ -84,10 +84,6 @@ def make_process(name: str, data: ProcessData, target: Path, verify: Check = unc
             count = write_parts(folder, split, documents)
             print(f"{name} {split}: {count:,} sequences")
         verify()
-
-
-def open_sources(key: str, data: TextData) -> dict[str, Source]:
-    return {part: open_source(f"{key}.parts.{part}", spec) for part, spec in data.parts.items()}
 
 
 def specification(data: TextData) -> str:
@@ -157,7 +153,7 @@ def make_parts(name: str, data: TextData, work: Path, cores: int = 1) -> tuple[T
     became of the documents, and the folder.
     """
     key = f"data.{name}"
-    sources = open_sources(key, data)
+    sources = {part: open_source(f"{key}.parts.{part}", spec) for part, spec in data.parts.items()}
     streams = [Stream(part, source, data, work) for part, source in sources.items()]
     known = [segment for path in work.glob("*.json") if (segment := load(path))]
     if known:
@@ -170,7 +166,7 @@ def make_parts(name: str, data: TextData, work: Path, cores: int = 1) -> tuple[T
     stems = [segment.stem for part in mixture.segments for segment in part]
     folder = work / f"parts-{sha256(dumps(stems).encode()).hexdigest()[:8]}"
     folder.mkdir(exist_ok=True)
-    tally = Tally(part_documents=dict.fromkeys(sources, 0), part_bytes=dict.fromkeys(sources, 0))
+    tally = Tally(np.zeros((2, len(sources), len(SPLITS)), np.int64))
     parts = part_files(mixture, folder, tally)
     with progress(name, "writing", mixture.bytes) as bar:
         for _, size in run_tasks(write, parts, cores):

@@ -3,7 +3,7 @@ split that its hash says.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import inf
 from typing import Any
 
@@ -21,40 +21,27 @@ from pipelines.data.segments import Segment
 class Tally:
     """What became of the documents that were read."""
 
-    documents: dict[str, int] = field(default_factory=lambda: dict.fromkeys(SPLITS, 0))
-    bytes: dict[str, int] = field(default_factory=lambda: dict.fromkeys(SPLITS, 0))
-    part_documents: dict[str, int] = field(default_factory=dict)
-    part_bytes: dict[str, int] = field(default_factory=dict)
+    kept: NDArray[np.int64]  # (2, parts, splits): documents and bytes
     duplicates: int = 0
     empty: int = 0
     ran_out: str | None = None  # the part that was due and had no more
-
-    @property
-    def total(self) -> int:
-        """Bytes kept."""
-        return sum(self.bytes.values())
 
     def add(self, part: NDArray[Any], documents: NDArray[Any], kept: NDArray[np.bool_]) -> None:
         """Documents (n,), of DOCUMENT, each with the number of its part, and whether it is kept."""
         size = documents["size"].astype(np.int64)
         self.empty += int((size == 0).sum())
         self.duplicates += int(((size > 0) & ~kept).sum())
-        for number, split in enumerate(SPLITS):
-            mine = kept & (documents["held_out"] == number)
-            self.documents[split] += int(mine.sum())
-            self.bytes[split] += int(size[mine].sum())
-        for number, name in enumerate(self.part_documents):
-            mine = kept & (part == number)
-            self.part_documents[name] += int(mine.sum())
-            self.part_bytes[name] += int(size[mine].sum())
+        place = part[kept], documents["held_out"][kept].astype(np.int64)
+        for total, amount in zip(self.kept, (1, size[kept]), strict=True):
+            np.add.at(total, place, amount)
 
     def lines(self, data: TextData) -> Iterator[str]:
-        for split in SPLITS:
-            yield f"{split}: {self.documents[split]:,} documents, {self.bytes[split]:,} bytes"
-        if len(self.part_bytes) > 1:
-            for part, size in self.part_bytes.items():
-                share = size / self.total
-                count = self.part_documents[part]
+        for split, (count, size) in zip(SPLITS, self.kept.sum(1).T.tolist(), strict=True):
+            yield f"{split}: {count:,} documents, {size:,} bytes"
+        by_part = dict(zip(data.parts, self.kept.sum(2).T.tolist(), strict=True))
+        if len(by_part) > 1:
+            for part, (count, size) in by_part.items():
+                share = size / self.kept[1].sum()
                 yield f"of {part}: {count:,} documents, {size:,} bytes ({share:.1%})"
         if self.duplicates or self.empty:
             yield f"left out: {self.duplicates:,} duplicates, {self.empty:,} empty documents"
@@ -62,7 +49,7 @@ class Tally:
             share = data.parts[last].weight / sum(each.weight for each in data.parts.values())
             due = f" of {round(data.max_bytes * share):,}" if data.max_bytes else ""
             ended = ", which ended the mixture" * (len(data.parts) > 1)
-            yield f"part {last} ran out at {self.part_bytes[last]:,}{due} bytes{ended}"
+            yield f"part {last} ran out at {by_part[last][1]:,}{due} bytes{ended}"
 
 
 class Short(Exception):
@@ -133,11 +120,12 @@ def counting(
 
 def check_mixture(key: str, data: TextData, tally: Tally) -> None:
     """Raise UserError if a split has no document."""
-    count = sum(tally.documents.values())
+    of_splits = tally.kept[0].sum(0).tolist()
+    count = sum(of_splits)
     if not count:
         raise UserError(f"{key}.parts: no text, but {tally.empty:,} empty documents")
-    for split, word in zip(SPLITS, ("lower", "raise"), strict=True):
-        if not tally.documents[split]:
+    for split, word, kept in zip(SPLITS, ("lower", "raise"), of_splits, strict=True):
+        if not kept:
             advice = (
                 f"{word} it" if count > 1 else "cut it into several, one for each part at least"
             )

@@ -12,6 +12,7 @@ from hashlib import sha256
 from itertools import chain, repeat
 from math import log
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 import torch
@@ -148,33 +149,18 @@ def small_parts(monkeypatch):
     small(monkeypatch)
 
 
-def mixed_data(folder):
-    """Three parts, of which one is read by `datasets`."""
+def mixed_sources(folder):
+    """Three parts, of which one is read by `datasets`, with duplicates within and among them."""
+    write_lines(folder / "a", [f"a document {i % 90}" for i in range(120)])
+    write_lines(folder / "b", ["a document 7"] + [f"b {i}" * 5 for i in range(70)])
+    write_lines(folder / "c", [f"c text {i}" for i in range(300)])
     data = text_data(folder / "a", folder / "b", weights=[1.0, 2.0])
     data.parts["c"] = Hub(dataset="json", data_files=[str(folder / "c/*.jsonl")], weight=1.5)
     return data
 
 
-def mixed_sources(folder):
-    """With duplicates within and among them."""
-    write_lines(folder / "a", [f"a document {i % 90}" for i in range(120)])
-    write_lines(folder / "b", ["a document 7"] + [f"b {i}" * 5 for i in range(70)])
-    write_lines(folder / "c", [f"c text {i}" for i in range(300)])
-    return mixed_data(folder)
-
-
 def contents(folder):
     return {path.name: path.read_bytes() for path in folder.iterdir()}
-
-
-def noting(function, calls):
-    """A function, or method, that notes its first argument."""
-
-    def noted(first, *rest, **options):
-        calls.append(first)
-        return function(first, *rest, **options)
-
-    return noted
 
 
 class Killed(BaseException):
@@ -413,10 +399,11 @@ def test_a_bad_file_mended_or_left_out_costs_nothing_that_is_finished(
         data.parts["a"].exclude = ["z.jsonl"]
     else:
         (tmp_path / "a/z.jsonl").write_text('{"text": "mended"}')
-    again = []
-    monkeypatch.setattr(segments.Draft, "write", noting(segments.Draft.write, again))
-    make_text("x", data, tmp_path / "x")
-    assert not {Path(draft.stem).name for draft in again} & {path.stem for path in kept}
+    write = segments.Draft.write
+    with patch.object(segments.Draft, "write", autospec=True, side_effect=write) as written:
+        make_text("x", data, tmp_path / "x")
+    again = {Path(call.args[0].stem).name for call in written.mock_calls}
+    assert again and not again & {path.stem for path in kept}
     make_text("y", data, tmp_path / "y")
     assert contents(tmp_path / "x") == contents(tmp_path / "y")
 

@@ -39,10 +39,6 @@ def parquet(path, texts, kind=None, name="text"):
     pq.write_table(table, path, row_group_size=50)
 
 
-def twice(path, name):
-    pq.write_table(pa.table([pa.array(["a"])] * 2, names=[name] * 2), path)
-
-
 def files_source(root, pattern="**/*", **more):
     return open_source(KEY, Files(root=str(root), pattern=pattern, **more))
 
@@ -352,17 +348,13 @@ def test_a_bad_file_is_named_with_the_place(tmp_path, monkeypatch, name, content
     assert str(tmp_path / name) in str(caught.value) and "\n" not in str(caught.value)
 
 
-TEXT_COLUMN = rf"column 'text' \({KEY}\.text_field\)"
-
-
 @pytest.mark.parametrize(
     ("write", "words"),
     [
         (lambda p: parquet(p, ["a"], name="body"), r"no column 'text' .*; it has n, body"),
-        (lambda p: parquet(p, [1]), f"{TEXT_COLUMN} is of int64, not text"),
-        (lambda p: parquet(p, [None] * 2), f"{TEXT_COLUMN} is null in every"),
+        (lambda p: parquet(p, [1]), rf"column 'text' \({KEY}\.text_field\) is of int64, n"),
+        (lambda p: parquet(p, [None] * 2), "row 1: field 'text' .* is null"),
         (lambda p: parquet(p, [None] * 2, pa.string()), "row 1: field 'text' .* is null"),
-        (lambda p: twice(p, "text"), rf"several columns 'text' \({KEY}\.text_field\)"),
         (lambda p: parquet(p, ["a"] * 70 + [None]), "row 71: field 'text' .* is null"),
         (lambda p: parquet(p, ["a"] * 70 + ["b" * 101]), "row 71: a document of more than"),
     ],

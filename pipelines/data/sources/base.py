@@ -5,6 +5,7 @@ the key of the configuration where there is one.
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from pipelines.artifacts.corpus import Document
@@ -50,3 +51,11 @@ def text_of(key: str, field: str, location: str, row: dict[str, Any]) -> bytes:
         kind = "null" if value is None else type(value).__name__
         raise UserError(f"{location}: field {field!r} ({key}.text_field) is {kind}, not text")
     return value.encode("utf-8", "surrogatepass")  # JSON may hold half a surrogate pair
+
+
+def not_too_long(location: str | Path, document: bytes, advice: str = "") -> bytes:
+    """The document; raises UserError, which ends in ``advice``, if it is above MAX_DOCUMENT."""
+    if len(document) > MAX_DOCUMENT:
+        limit = MAX_DOCUMENT >> 20
+        raise UserError(f"{location}: a document of more than {limit} MiB{advice}")
+    return document

@@ -3,7 +3,8 @@
 import io
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -12,44 +13,47 @@ import pyarrow as pa
 from pipelines.artifacts.corpus import Document
 from pipelines.common.distributions import PinnedFiles
 from pipelines.common.errors import UserError
-from pipelines.common.file_listing import FileEntry, Fingerprint, Folder, Listed, readable, words_of
+from pipelines.common.file_listing import FileEntry, Fingerprint, Folder, readable, words_of
 from pipelines.config.data import Distributions, Files
 from pipelines.data.sources import base, parquet
-from pipelines.data.sources.base import Source, text_of
+from pipelines.data.sources.base import Source, not_too_long, text_of
 
 SUFFIXES = {".jsonl": "jsonl", ".ndjson": "jsonl", ".parquet": "parquet"}  # others are plain text
 GROUP_BYTES = 64 << 20  # of files that one worker reads, at most, or a single file
 COMPRESSIONS = {".gz": "gzip", ".zst": "zstd"}
 
+Entries = Callable[[], Iterator[FileEntry]]
+
 
 class FileSource(Source):
     """The files under a folder, sorted folder by folder."""
 
-    def __init__(self, key: str, part: Files, folder: Folder | None = None) -> None:
-        """Lists files, opens none; UserError if none fits. ``folder`` overrides ``part``'s."""
+    def __init__(self, key: str, part: Files, entries: Entries | None = None) -> None:
+        """Lists files, opens none; UserError if none fits. ``entries`` overrides ``part``'s."""
         self.key, self.part = key, part
-        self.folder = folder or Folder(key, part.root, part.pattern, part.exclude)
+        self.cut = f"; cut it into several, or leave its file out with {key}.exclude"
+        self.entries = entries or Folder(key, part.root, part.pattern, part.exclude).entries
         self.file = self.document = 0  # how many are behind the position, the latter of a file
         self.plain, files = True, Fingerprint()
-        for entry in self.folder.entries():
+        for entry in self.entries():
             files.add(entry)
             self.plain &= self.kind(entry.path) == "text" and suffix(entry.path) not in COMPRESSIONS
         if not files.count:
             raise UserError(
-                f"{key}.pattern: {part.pattern} matches no file under {self.folder.root}"
+                f"{key}.pattern: {part.pattern} matches no file under {part.root}"
                 + " that is not excluded" * bool(part.exclude)
             )
         self.size, self.version = files.size, files.hex()
 
     def groups(self) -> Iterator[Source]:
         files, size = list[FileEntry](), 0
-        for entry in self.folder.entries():
+        for entry in self.entries():
             if files and size + entry.size > GROUP_BYTES:
-                yield FileSource(self.key, self.part, Listed(self.folder.root, files))
+                yield FileSource(self.key, self.part, partial(iter, files))
                 files, size = [], 0
             files.append(entry)
             size += entry.size
-        yield FileSource(self.key, self.part, Listed(self.folder.root, files))
+        yield FileSource(self.key, self.part, partial(iter, files))
 
     def position(self) -> dict[str, Any]:
         return {"file": self.file, "document": self.document}
@@ -58,7 +62,7 @@ class FileSource(Source):
         self.file, self.document = position["file"], position["document"]
 
     def documents(self) -> Iterator[Document]:
-        for number, entry in enumerate(self.folder.entries()):
+        for number, entry in enumerate(self.entries()):
             if number < self.file:
                 continue
             name = os.fsencode(entry.name).decode(errors="replace")
@@ -97,21 +101,10 @@ class FileSource(Source):
                 if kind == "jsonl":
                     yield from self.read_lines(path, file, skip)
                 elif not skip:
-                    if not compressed and entry.size > base.MAX_DOCUMENT:
-                        raise self.too_long(path)
                     yield "", self.read_text(path, file)
 
-    def too_long(self, location: str | Path) -> UserError:
-        limit = base.MAX_DOCUMENT >> 20
-        return UserError(
-            f"{location}: a document of more than {limit} MiB; cut it into several, or leave its "
-            f"file out with {self.key}.exclude"
-        )
-
     def read_text(self, path: Path, file: BinaryIO) -> bytes:
-        text = file.read(base.MAX_DOCUMENT + 1)
-        if len(text) > base.MAX_DOCUMENT:
-            raise self.too_long(path)
+        text = not_too_long(path, file.read(base.MAX_DOCUMENT + 1), self.cut)
         if b"\0" in text:
             raise UserError(
                 f"{path}: binary, or UTF-16: it has a NUL byte; leave it out with "
@@ -122,8 +115,7 @@ class FileSource(Source):
     def read_lines(self, path: Path, file: BinaryIO, skip: int) -> Iterator[Document]:
         count = 0
         for number, line in enumerate(iter(lambda: file.readline(base.MAX_DOCUMENT + 1), b""), 1):
-            if len(line) > base.MAX_DOCUMENT:
-                raise self.too_long(f"{path}:{number}")
+            not_too_long(f"{path}:{number}", line, self.cut)
             if line.isspace():
                 continue
             count += 1
@@ -148,9 +140,7 @@ class FileSource(Source):
         for row, value in parquet.rows(self.key, field, path, skip):
             location = f"{path}: row {row}"
             text = text_of(self.key, field, location, {field: value})
-            if len(text) > base.MAX_DOCUMENT:
-                raise self.too_long(location)
-            yield f":{row}", text
+            yield f":{row}", not_too_long(location, text, self.cut)
         if not row:
             yield "", b""
 
@@ -159,7 +149,7 @@ def distribution_source(key: str, part: Distributions) -> FileSource:
     """The files of installed Python packages; raises UserError."""
     folder = PinnedFiles(key, part.pins, part.leave_out, part.pattern, part.exclude)
     files = Files(root=str(folder.root), pattern=part.pattern, exclude=part.exclude, format="text")
-    return FileSource(key, files, folder)
+    return FileSource(key, files, folder.entries)
 
 
 def suffix(path: Path) -> str:

@@ -10,8 +10,7 @@ from pipelines.artifacts.corpus import Document
 from pipelines.common.errors import UserError
 from pipelines.common.file_listing import BUILDERS, Fingerprint, local_files, words_of
 from pipelines.config.data import Hub
-from pipelines.data.sources import base
-from pipelines.data.sources.base import Source, text_of
+from pipelines.data.sources.base import Source, not_too_long, text_of
 
 
 class HubSource(Source):
@@ -73,9 +72,6 @@ class HubSource(Source):
             self.row += 1
             location = f"{self.part.dataset}: row {self.row:,}"
             text = text_of(self.key, self.part.text_field, location, row)
-            if len(text) > base.MAX_DOCUMENT:
-                limit = base.MAX_DOCUMENT >> 20
-                raise UserError(f"{location}: a document of more than {limit} MiB")
-            yield str(self.row), text
+            yield str(self.row), not_too_long(location, text)
         if not self.row:
             raise UserError(f"{self.key}.dataset: {self.part.dataset} has no row")
