@@ -19,8 +19,9 @@ from tokenizers import Tokenizer
 from perf.measure import Figure, figure, in_turns, ratio
 from pipelines.artifacts import corpus
 from pipelines.artifacts.tokens.byte_tokenizer import ByteTokenizer, stretches
+from pipelines.cluster.workers import run_tasks
 from pipelines.common.machine import whole_cores
-from pipelines.tokenize.encode import Task, tokenize_parts
+from pipelines.tokenize.encode import Task, tokenize_part
 from pipelines.tokenize.vocabulary import train_bpe, training_sample
 
 EOT = "<|endoftext|>"
@@ -46,7 +47,7 @@ def measure(turns: int, quick: bool) -> list[Figure]:
                 Task(part, folder / f"{part.stem}.tokens", path, EOT, None, "uint16", "")
                 for part in parts
             ]
-            written = tokenize_parts(tasks, whole_cores())
+            written = run_tasks(tokenize_part, tasks, whole_cores())
             assert sum(shard.bytes for _, shard in written) == size
 
         def alone() -> None:

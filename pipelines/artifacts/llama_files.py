@@ -13,6 +13,7 @@ from tokenizers import Tokenizer
 from torch import Tensor
 
 from pipelines.artifacts import gguf_file
+from pipelines.artifacts.tokens.byte_tokenizer import read_tokenizer
 from pipelines.common.errors import UserError
 
 CONFIG, TOKENIZER = "config.json", "tokenizer.json"
@@ -82,16 +83,9 @@ def read_llama(path: Path) -> Llama:
             weights |= load_file(file)
         except Exception as error:  # for a type of numbers that torch lacks, not its own
             raise UserError(f"{file}: not readable as safetensors ({error})") from None
-    return Llama(read_json(path / CONFIG), weights, read_tokenizer(path / TOKENIZER))
-
-
-def read_tokenizer(path: Path) -> Tokenizer | None:
-    if not path.exists():
-        return None
-    try:
-        return Tokenizer.from_buffer(path.read_bytes())
-    except Exception as error:  # `tokenizers` raises no other
-        raise UserError(f"{path}: not a tokenizer.json ({error})") from None
+    file = path / TOKENIZER
+    tokenizer = read_tokenizer(file) if file.exists() else None
+    return Llama(read_json(path / CONFIG), weights, tokenizer)
 
 
 def hub_name(path: Path) -> str | None:

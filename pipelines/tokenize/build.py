@@ -18,6 +18,7 @@ from pipelines.artifacts import corpus
 from pipelines.artifacts.paths import corpus_folder, tokens_folder
 from pipelines.artifacts.tokens.shards import Metadata, Split, write_metadata
 from pipelines.artifacts.tokens.token_file import Shard, TokenFile, token_dtype
+from pipelines.cluster.workers import run_tasks
 from pipelines.common.arguments import DATASET
 from pipelines.common.atomic_files import replace_folder, write_file
 from pipelines.common.console import Bar
@@ -27,7 +28,7 @@ from pipelines.common.source_code import code_version
 from pipelines.common.strict_json import dumps
 from pipelines.config.data import Data, TextData
 from pipelines.config.frozen import Check, freeze, unchecked
-from pipelines.tokenize.encode import Task, tokenize_parts
+from pipelines.tokenize.encode import Task, tokenize_part
 from pipelines.tokenize.overlap import find_overlap
 from pipelines.tokenize.vocabulary import save, sha256_of, symbol_tokenizer, text_tokenizer
 
@@ -80,7 +81,7 @@ def write_token_files(name: str, tasks: list[Task], folder: Path, cores: int) ->
     with Bar(
         len(tasks), initial=len(shards), desc=name, unit="part", leave=False, delay=1
     ) as progress:
-        for task, shard in tokenize_parts(waiting, cores):
+        for task, shard in run_tasks(tokenize_part, waiting, cores):
             shards[task.part] = shard
             progress.update()
     return shards

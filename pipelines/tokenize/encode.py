@@ -13,7 +13,6 @@ from tokenizers import Tokenizer
 from pipelines.artifacts import corpus
 from pipelines.artifacts.tokens.byte_tokenizer import ByteTokenizer
 from pipelines.artifacts.tokens.token_file import Ids, Shard, write_tokens
-from pipelines.cluster.workers import run_tasks
 from pipelines.common.errors import UserError
 from pipelines.tokenize.pieces import pieces
 
@@ -84,7 +83,7 @@ def row_chunks(
     yield from map(encode, corpus.batches(documents, ENCODED_BYTES // 4, lambda _: row))
 
 
-def tokenize_part(task: Task) -> Shard:
+def tokenize_part(task: Task) -> Iterator[Shard]:
     """Write the token file of a part; raises UserError, or OSError where there is no room."""
     documents = corpus.documents(task.part)
     loaded = Tokenizer.from_file(str(task.tokenizer))
@@ -94,15 +93,6 @@ def tokenize_part(task: Task) -> Shard:
         assert task.end_of_text is not None
         chunks = text_chunks(task.part, documents, ByteTokenizer(loaded, task.end_of_text))
     try:
-        return write_tokens(task.target, chunks, task.dtype, task.source)
+        yield write_tokens(task.target, chunks, task.dtype, task.source)
     except OSError as error:
         raise OSError(error.errno, error.strerror, str(task.target)) from None
-
-
-def token_files(task: Task) -> Iterator[Shard]:
-    yield tokenize_part(task)
-
-
-def tokenize_parts(tasks: list[Task], cores: int) -> Iterator[tuple[Task, Shard]]:
-    """Write token files as they get done; raises UserError or OSError."""
-    return run_tasks(token_files, tasks, cores)

@@ -14,11 +14,12 @@ from pipelines.artifacts import corpus
 from pipelines.artifacts.tokens.byte_tokenizer import CHARACTERS, ByteTokenizer
 from pipelines.artifacts.tokens.shards import Shards
 from pipelines.artifacts.tokens.token_file import TokenFile
+from pipelines.cluster.workers import run_tasks
 from pipelines.common.errors import UserError
 from pipelines.config.data import ProcessData, TextData
 from pipelines.tokenize import build as stage, encode, pieces, vocabulary
 from pipelines.tokenize.build import tokenize
-from pipelines.tokenize.encode import Task, tokenize_part, tokenize_parts
+from pipelines.tokenize.encode import Task, tokenize_part
 from pipelines.tokenize.vocabulary import train_bpe, training_sample
 from tests.support.corpora import write_corpus
 from tests.support.mutants import rejects
@@ -224,7 +225,7 @@ def killed_in(monkeypatch, number, data, source, target):
         return tokenize_part(task)
 
     with monkeypatch.context() as patch:
-        patch.setattr(encode, "tokenize_part", part)
+        patch.setattr(stage, "tokenize_part", part)
         try:
             tokenize("x", data, source, target, cores=1)
         except Killed:
@@ -331,7 +332,7 @@ class Deadly:
 def test_a_killed_worker_is_one_line(tasks):
     tasks[2] = replace(tasks[2], dtype=Deadly())
     with pytest.raises(UserError, match="a worker process was killed"):
-        list(tokenize_parts(tasks, 2))
+        list(run_tasks(tokenize_part, tasks, 2))
 
 
 KILLED_AFTER_ONE = """
@@ -340,14 +341,14 @@ from pathlib import Path
 from pipelines.tokenize import build as stage
 from pipelines.config.data import TextData
 source, target = map(Path, sys.argv[1:])
-tokenize_parts = stage.tokenize_parts
+run_tasks = stage.run_tasks
 
-def killed(tasks, cores):
-    for done in tokenize_parts(tasks, cores):
+def killed(*given):
+    for done in run_tasks(*given):
         os.kill(os.getpid(), signal.SIGKILL)
         yield done
 
-stage.tokenize_parts = killed
+stage.run_tasks = killed
 stage.tokenize("x", TextData(validation_share=0.1, vocab_size=300), source, target, 2)
 """
 
@@ -378,5 +379,5 @@ def test_when_a_part_fails_those_under_way_are_finished(tmp_path, tasks):
     tasks[0] = replace(tasks[0], part=corpus.part_path(folder, "train", 0))
     tasks[1] = replace(tasks[1], part=tmp_path / "nowhere.parquet")
     with pytest.raises(UserError, match="nowhere"):
-        list(tokenize_parts(tasks, 2))
+        list(run_tasks(tokenize_part, tasks, 2))
     assert TokenFile(tasks[0].target).shard.bytes == 21 * 100_000

@@ -13,9 +13,12 @@ stands in a text goes by its bytes, too.
 import re
 from collections.abc import Iterable
 from itertools import chain
+from pathlib import Path
 
 import numpy as np
 from tokenizers import Tokenizer
+
+from pipelines.common.errors import UserError
 
 ESCAPED = re.compile(r"([\udc80-\udcff]+)")  # what Python makes of bytes that are not UTF-8
 ESCAPED_OR_SPACE = re.compile(r"([\udc80-\udcff▁]+)")
@@ -101,6 +104,16 @@ def spelled(token: str, fallback: bool = False) -> bytes | None:
         return bytes([BYTES[character] for character in token])
     except KeyError:
         return None
+
+
+def read_tokenizer(path: Path) -> Tokenizer:
+    """Raises UserError if there is no tokenizer.json at ``path``."""
+    try:
+        return Tokenizer.from_buffer(path.read_bytes())
+    except OSError as error:
+        raise UserError(f"{path}: {error.strerror}") from None
+    except Exception as error:  # `tokenizers` raises no other
+        raise UserError(f"{path}: not a tokenizer.json ({error})") from None
 
 
 def stretches(text: bytes, fallback: bool = False) -> list[str | bytes]:
