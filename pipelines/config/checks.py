@@ -17,18 +17,22 @@ MAX_NAME_CHARACTERS = 120  # a file's name has at most 255 bytes, and some are m
 CODE_FOLDER = "code"  # of data/inputs, where each data entry has a folder of its name
 
 
+def check_name(key: str, name: Any) -> None:
+    if not isinstance(name, str) or not NAME.fullmatch(name):
+        raise ValueError(
+            f"{key}: a name is lower-case letters, digits and single underscores (DVC and the "
+            f"overrides give the dot a meaning of its own), not {shortened(str(name))!r}"
+        )
+    if len(name) > MAX_NAME_CHARACTERS:
+        raise ValueError(
+            f"{key}: a name has at most {MAX_NAME_CHARACTERS} characters, since files and folders "
+            "are named after it"
+        )
+
+
 def check_entry_names(group: str, entries: dict[str, Any]) -> None:
     for name in entries:
-        if not isinstance(name, str) or not NAME.fullmatch(name):
-            raise ValueError(
-                f"{group}.{shortened(str(name))}: a name is lower-case letters, digits and single "
-                "underscores (DVC and the overrides give the dot a meaning of its own)"
-            )
-        if len(name) > MAX_NAME_CHARACTERS:
-            raise ValueError(
-                f"{group}.{shortened(name)}: a name has at most {MAX_NAME_CHARACTERS} characters, "
-                "since files and folders are named after it"
-            )
+        check_name(f"{group}.{shortened(str(name))}", name)
 
 
 def check(experiment: Experiment) -> None:
@@ -42,11 +46,7 @@ def check(experiment: Experiment) -> None:
     for name, data in experiment.data.items():
         if isinstance(data, TextData):
             check_entry_names(f"data.{name}.parts", data.parts)
-    if not NAME.fullmatch(experiment.name) or len(experiment.name) > MAX_NAME_CHARACTERS:
-        raise ValueError(
-            f"name: {shortened(experiment.name)!r} must be lower-case letters, digits and "
-            f"underscores, at most {MAX_NAME_CHARACTERS}"
-        )
+    check_name("name", experiment.name)
     if CODE_FOLDER in experiment.data:
         raise ValueError(
             f"data.{CODE_FOLDER}: the folder data/inputs/{CODE_FOLDER} is taken by the code"

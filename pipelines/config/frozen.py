@@ -6,7 +6,7 @@ anew in the meantime would be recorded as what made the result.
 """
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -67,21 +67,15 @@ def select(params: DictConfig, keys: Any) -> dict[str, Any]:
     }
 
 
-def changed_values(then: Any, now: Any, key: str = "") -> Iterator[tuple[str, Any, Any]]:
-    """Dotted keys whose values differ, with both values."""
+def first_difference(then: Any, now: Any, key: str = "") -> str:
+    """The first value that differs, in words that start with its dotted key; "" if none does."""
     if isinstance(then, Mapping) and isinstance(now, Mapping):
         for part in {**then, **now}:
             below = f"{key}.{part}" if key else str(part)
-            yield from changed_values(then.get(part), now.get(part), below)
-    elif then != now:
-        yield key, then, now
-
-
-def first_difference(then: Any, now: Any) -> str:
-    """In words; "" if there is none."""
-    for key, old, new in changed_values(then, now):
-        return f"{key} was {in_yaml(old)} and is {in_yaml(new)} now"
-    return ""
+            if words := first_difference(then.get(part), now.get(part), below):
+                return words
+        return ""
+    return "" if then == now else f"{key} was {in_yaml(then)} and is {in_yaml(now)} now"
 
 
 def in_yaml(value: Any) -> str:

@@ -9,12 +9,9 @@ from pipelines.config.schema import Arm, Experiment
 
 def parent_fits(experiment: Experiment, key: str, run: Arm) -> None:
     start = run.init_from
-    if start and run.extra_blocks:
-        raise ValueError(
-            f"{key}.extra_blocks: {run.extra_blocks}, but its parent has no such block"
-        )
-    if start and run.random_prefix:
-        raise ValueError(f"{key}.random_prefix: {run.random_prefix}, but its parent has none")
+    for name in ("extra_blocks", "random_prefix"):
+        if start and (count := getattr(run, name)):
+            raise ValueError(f"{key}.{name}: {count}, but its parent has none")
     if start.run is None:
         if start:
             check_copied_encoder(experiment, key, run)
@@ -50,13 +47,13 @@ def check_decoders(experiment: Experiment, key: str, run: Arm, parent: Arm) -> N
     if run.data != parent.data:
         raise ValueError(f"{key}: its data are {parent.data}, not {run.data}, so the tokens differ")
     theirs, ours = (experiment.model_config(each) for each in (parent, run))
-    for name, (their, our) in theirs.decoder_differences(ours).items():
-        raise ValueError(f"{key}: its {name} is {their}, not {our}")
+    pairs = theirs.decoder_differences(ours)
     if theirs.latent_bits and ours.latent_bits:  # the latent is taken over, too
-        pairs = zip(latent_settings(theirs).items(), latent_settings(ours).values(), strict=True)
-        for (name, their), our in pairs:
-            if their != our:
-                raise ValueError(f"{key}: its {name} is {their}, not {our}")
+        wanted = latent_settings(ours)
+        pairs |= {name: (their, wanted[name]) for name, their in latent_settings(theirs).items()}
+    for name, (their, our) in pairs.items():
+        if their != our:
+            raise ValueError(f"{key}: its {name} is {their}, not {our}")
 
 
 def latent_settings(config: ModelConfig) -> dict[str, Any]:

@@ -37,6 +37,7 @@ from pipelines.config.derived import trainings
 from pipelines.config.load import load_experiment, parse
 from pipelines.plan import RunPlan
 from pipelines.tokenize.vocabulary import train_bpe
+from pipelines.train.core.module import learning_rate_factor
 from pipelines.train.core.segments import row_ends, segments, steps_taken
 from tests import ROOT
 
@@ -149,11 +150,14 @@ def override(one_of, paths):
 # What is done with a case: as `python -m pipelines.compose` and the stages do it.
 
 
-def by_compose(overrides):
-    config = compose_config(overrides)
+def checked(config):
     experiment = parse(config, "conf/")
     write_params(config)
     return experiment
+
+
+def by_compose(overrides):
+    return checked(compose_config(overrides))
 
 
 def by_tree(tree):
@@ -163,9 +167,7 @@ def by_tree(tree):
         OmegaConf.resolve(config)
     except OmegaConfBaseException:
         return by_file(yaml.safe_dump(tree, allow_unicode=False).encode())
-    experiment = parse(config, "conf/")
-    write_params(config)
-    return experiment
+    return checked(config)
 
 
 def by_file(content):
@@ -221,10 +223,7 @@ def start_training(experiment, name, run):
     assert steps_taken(training) > 0 and row_ends(training[-1], training)
     steps = training[-1].steps
     for step in (0, steps // 2, steps - 1):
-        if optim.schedule.value == "wsd":
-            factor = schedule.wsd(step, optim.warmup_steps, optim.decay, steps)
-        else:
-            factor = schedule.cosine(step, optim.warmup_steps, steps)
+        factor = learning_rate_factor(optim, step, steps)
         assert 0 <= factor <= 1 and 0 <= schedule.threshold(step, run.kappa_warmup_steps) <= 1
     decisive = (experiment.data[run.data], experiment.models[run.model], experiment.compute, run)
     if repr(decisive) not in TRIED:

@@ -85,7 +85,7 @@ MISTAKES = [
     ([f"{CHILD}{{run: baseline}}", SEPARATE], "init_from.copy_encoder: true, but a separate enco"),
     ([f"{CHILD}{{hub: x}}"], "Key 'hub' not in 'InitFrom'"),
     (["runs.baseline.init_from={hf: x}", "runs.baseline.extra_blocks=1"],
-     "runs.baseline.extra_blocks: 1, but its parent has no such block"),
+     "runs.baseline.extra_blocks: 1, but its parent has none"),
     (["runs.baseline.init_from={hf: x}", "runs.baseline.random_prefix=1"],
      "runs.baseline.random_prefix: 1, but its parent has none"),
 ]  # fmt: skip
