@@ -84,36 +84,27 @@ def remove_finished(manifest: Manifest) -> None:
             folder.rmdir()
 
 
-def load(path: Path, mmap: bool = False) -> Any:
-    """A checkpoint's content; with ``mmap`` its tensors are left on disk."""
-    return torch.load(path, map_location="cpu", weights_only=True, mmap=mmap)
+def load(path: Path) -> Any:
+    """A checkpoint's content, its tensors left on disk."""
+    return torch.load(path, map_location="cpu", weights_only=True, mmap=True)
 
 
 def peek(path: Path) -> Manifest | None:
     """A checkpoint's manifest without reading its tensors; None if there is no readable one."""
-    try:
-        return manifest_of(load(path, mmap=True))
-    except MemoryError:
-        raise
-    except Exception:  # a file of another program may make torch raise anything
-        return None
+    with suppress(UserError):
+        return read_checkpoint(path, whole=False)[1]
+    return None
 
 
-def manifest_of(content: Any) -> Manifest:
-    """The manifest in a checkpoint's content; raises ValueError if that is not of this project."""
-    if isinstance(content, dict) and isinstance(entry := content.get(ENTRY), dict):
-        with suppress(ValidationError):
-            return TypeAdapter(Manifest).validate_python(entry)
-    raise ValueError("not of this project")
-
-
-def read_checkpoint(path: Path, mmap: bool = False) -> tuple[dict[str, Any], Manifest]:
-    """Content and manifest, tensors on disk with ``mmap``; UserError if not readable or ours."""
+def read_checkpoint(path: Path, whole: bool = True) -> tuple[dict[str, Any], Manifest]:
+    """Content, tensors left on disk, and manifest; raises UserError if not readable or ours.
+    ``whole``: whether all of the file is read once and held against its checksums.
+    """
     try:
         with ZipFile(path) as archive:
-            if damaged := archive.testzip():  # torch.load does not look at checksums
+            if whole and (damaged := archive.testzip()):  # torch.load does not look at checksums
                 raise BadZipFile(f"bad checksum of {damaged}")
-        content = load(path, mmap)
+        content = load(path)
     except FileNotFoundError:
         raise UserError(f"{path}: no checkpoint here") from None
     except MemoryError:
@@ -124,15 +115,15 @@ def read_checkpoint(path: Path, mmap: bool = False) -> tuple[dict[str, Any], Man
             reason = "damaged, or it holds more than tensors, numbers and texts"
         raise UserError(f"{path}: not a readable checkpoint ({reason})") from None
     try:
-        return content, manifest_of(content)
-    except ValueError:
+        return content, TypeAdapter(Manifest).validate_python(content[ENTRY])
+    except (LookupError, TypeError, ValidationError):
         raise UserError(f"{path}: a checkpoint, but not one of this project") from None
 
 
 def load_model(path: Path) -> tuple[FreeTransformer, Manifest]:
     """The trained model, in evaluation mode on the CPU, and its manifest; raises UserError."""
     try:
-        content, manifest = read_checkpoint(path, mmap=True)  # it holds two moments a weight, too
+        content, manifest = read_checkpoint(path)
     except UserError as error:
         raise UserError(f"{error}; train the run again") from None
     weights = {
@@ -155,7 +146,7 @@ def read_padding(path: Path) -> dict[str, Tensor]:
 
     For a checkpoint that has been read, and so checked, before.
     """
-    rows: dict[str, Tensor] = load(path, mmap=True).get(PADDING, {})
+    rows: dict[str, Tensor] = load(path).get(PADDING, {})
     return rows
 
 

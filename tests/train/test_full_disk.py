@@ -14,8 +14,7 @@ import torch
 from pipelines.artifacts.checkpoint import read_checkpoint
 from pipelines.common import errors
 from pipelines.train import stage as train
-from pipelines.train.core.checkpoint_callback import Checkpoints
-from pipelines.train.core.checkpoint_io import WholeFiles
+from pipelines.train.core.checkpoint_callback import Checkpoints, WholeFiles
 from tests.support.training import RUN, losses, outcome, resume, same, tracked_runs
 
 FULL_FROM = 9  # step

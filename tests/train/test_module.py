@@ -19,7 +19,7 @@ from pipelines.artifacts.paths import tokens_folder
 from pipelines.artifacts.run_spec import RunSpec
 from pipelines.artifacts.tokens.shards import Shards
 from pipelines.config.load import load_experiment
-from pipelines.config.schema import Optim, OptimizerName, Schedule
+from pipelines.config.schema import Optim, OptimizerName, Run, Schedule
 from pipelines.train.core import curve_callback, module as train_module, trainer
 from pipelines.train.core.module import NonFinite, TrainingModule
 from pipelines.train.core.segments import segments
@@ -35,7 +35,7 @@ MUON = replace(OPTIM, name=OptimizerName.muon)
 def make(latent_bits=3, kappa=0.5, optim=OPTIM, **changes):
     torch.manual_seed(0)
     config = ModelConfig(2, 16, 2, 1, 32, 8, latent_bits=latent_bits, **changes)
-    return TrainingModule(FreeTransformer(config, 11), optim, kappa, steps=20)
+    return TrainingModule(FreeTransformer(config, 11), optim, Run(kappa_bits=kappa), steps=20)
 
 
 def by_name(module):
@@ -79,7 +79,7 @@ def test_latent_lr_multiplies_the_learning_rate_of_the_latent_alone():
     """Also where copied weights have their own."""
     optim = replace(OPTIM, latent_lr=4.0)
     module = make(optim=optim, latent=LatentDesign(prior=Prior.learned))
-    module.copied, module.copied_lr = {"readout.weight", "latent.zeta"}, 0.1
+    module.copied, module.run.init_from.copied_lr = {"readout.weight", "latent.zeta"}, 0.1
     for name, group in by_name(module).items():
         rate = 0.1 if name in module.copied else 0.3
         rate *= 4 if name.startswith("latent.") else 1
@@ -141,7 +141,7 @@ def test_muon_needs_a_matrix(monkeypatch):
         module.configure_optimizers()
 
 
-@rejects("«beta=run.beta,→»", "β never reaches the loss")
+@rejects("over_workers, «self.run.beta→1.0»", "β never reaches the loss")
 def test_the_loss_is_weighed_by_the_beta_of_the_run(workspace):
     module, batches, _ = built(beta=0.25, kappa_bits=0.0)
     module.trainer = Trainer(accelerator="cpu", logger=False, enable_checkpointing=False)
@@ -346,7 +346,11 @@ def test_a_run_trains_on_the_training_part_with_noise_and_an_order_of_its_seed(w
     assert len(batches.windows) == len(windows) != len(shards.windows("validation", 65))
 
 
-@rejects("if «self.kappa_bits is None→not self.kappa_bits»", "κ = 0 trained without a threshold")
+@rejects(
+    "if «self.run.kappa_bits is None→not self.run.kappa_bits»",
+    "κ = 0 trained without a threshold",
+    file="core/module.py",
+)
 @pytest.mark.parametrize("kappa", [None, 0.0, 0.5])
 def test_kappa_of_0_is_a_threshold_and_none_is_a_baselines(kappa):
     module = make(latent_bits=0 if kappa is None else 3, kappa=kappa)

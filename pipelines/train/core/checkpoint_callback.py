@@ -1,13 +1,16 @@
-"""When checkpoints are written, what of ours is in them, and which of them are deleted."""
+"""When and how checkpoints are written, what of ours is in them, and which are deleted."""
 
 from pathlib import Path
 from time import perf_counter
 from typing import Any
 
 import lightning as L
+import torch
+from lightning.pytorch.plugins.io import TorchCheckpointIO
 from torch import Tensor
 
 from pipelines.artifacts.checkpoint import ENTRY, PADDING, Manifest, numbered
+from pipelines.common.atomic_files import replace_file
 from pipelines.train.core.segments import Segment, budget_path
 from pipelines.train.core.step_callback import StepCallback
 
@@ -86,3 +89,25 @@ class Checkpoints(StepCallback):
         state = trainer.strategy.lightning_module_state_dict()
         trainer.strategy.save_checkpoint({"state_dict": state, **self.entries()}, target)
         trainer.strategy.barrier()
+
+
+class WholeFiles(TorchCheckpointIO):
+    """Writes checkpoints beside their place, all of a file or nothing.
+
+    Lightning writes them to $TMPDIR. From there to another file system they are copied, and where
+    the disk is full, or the process dies, half a file stays under the checkpoint's name.
+    """
+
+    def save_checkpoint(
+        self, checkpoint: dict[str, Any], path: str | Path, storage_options: Any = None
+    ) -> None:
+        """Raises OSError."""
+        path = Path(path)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with replace_file(path) as file:
+            try:
+                torch.save(checkpoint, file)
+            except RuntimeError as error:  # about a position: hides what the file said
+                if isinstance(error.__context__, OSError):
+                    raise error.__context__ from None
+                raise

@@ -70,9 +70,6 @@ class CurveCallback(StepCallback):
             return
         row = self.make_row(trainer)
         self.rows.append(row)
-        # for callbacks and the like; of every value, as Lightning has it, 0.3 ms would be lost
-        for name, value in row.figures().items():
-            L.LightningModule.log(trainer.lightning_module, name, value)
         self.log_row(row)
         if self.watch and self.step <= self.segment.trunk:
             self.watch(row.figures())

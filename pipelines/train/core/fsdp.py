@@ -77,7 +77,7 @@ class ShardedStrategy(ModelParallelStrategy):
     def load_checkpoint(
         self, checkpoint_path: str | Path, weights_only: bool | None = None
     ) -> dict[str, Any]:
-        content: dict[str, Any] = load(Path(checkpoint_path), mmap=True)
+        content: dict[str, Any] = load(Path(checkpoint_path))
         return content
 
     def load_model_state_dict(self, checkpoint: Mapping[str, Any], strict: bool = True) -> None:

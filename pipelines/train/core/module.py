@@ -14,7 +14,7 @@ from ftmodel import schedule
 from ftmodel.model.free_transformer import FreeTransformer
 from ftmodel.model.objective import training_loss
 from pipelines.common.console import say
-from pipelines.config.schema import Optim, Schedule
+from pipelines.config.schema import Optim, Run, Schedule
 from pipelines.train.core.fsdp import shard
 from pipelines.train.core.optimizer import make_optimizer
 
@@ -52,23 +52,19 @@ class TrainingModule(L.LightningModule):
         self,
         model: FreeTransformer,
         optim: Optim,
-        kappa_bits: float | None,
+        run: Run,
         steps: int,
         end_of_text: int | None = None,
-        kappa_warmup: int = 0,
-        beta: float = 1.0,
         compile_loss: bool = False,
         copied: Collection[str] = (),
-        copied_lr: float | None = None,
     ) -> None:
         """``end_of_text``: the id that every document starts with, for ``document_mask``;
-        ``copied``: names of the model's parameters that have a learning rate of their own.
+        ``copied``: names of the model's parameters that come from the run's parent.
         """
         super().__init__()
         self.training_loss = torch.compile(training_loss) if compile_loss else training_loss
-        self.end_of_text, self.kappa_warmup, self.beta = end_of_text, kappa_warmup, beta
-        self.copied, self.copied_lr = frozenset(copied), copied_lr
-        self.model, self.optim, self.kappa_bits, self.steps = model, optim, kappa_bits, steps
+        self.model, self.optim, self.run, self.steps = model, optim, run, steps
+        self.end_of_text, self.copied = end_of_text, frozenset(copied)
         self.windows: list[Tensor] = []  # ids of those in the current optimizer step
         self.logged: dict[str, list[Tensor]] = {}  # since the last row of the curve
         self.norms: list[float] = []  # of the last gradients, before they were clipped
@@ -97,11 +93,10 @@ class TrainingModule(L.LightningModule):
         if self.model.config.document_mask:
             assert self.end_of_text is not None, "rows are documents already"
             documents = inputs.eq(self.end_of_text).cumsum(1)
-        noise = batch.get("noise")
+        noise, kappa = batch.get("noise"), self.threshold()
         over_workers = self.over_workers if self.trainer.world_size > 1 else None
-        kappa, beta = self.threshold(), self.beta
         loss = self.training_loss(
-            self.model, inputs, targets, noise, kappa, documents, over_workers, beta
+            self.model, inputs, targets, noise, kappa, documents, over_workers, self.run.beta
         )
         self.log("loss", loss.total)  # in nats, all four; the curve has KL in bits
         self.log("ce", loss.ce)
@@ -121,9 +116,10 @@ class TrainingModule(L.LightningModule):
 
     def threshold(self) -> float | None:
         """κ at the coming optimizer step, in bits per token."""
-        if self.kappa_bits is None:
+        if self.run.kappa_bits is None:
             return None
-        return self.kappa_bits * schedule.threshold(self.global_step, self.kappa_warmup)
+        risen = schedule.threshold(self.global_step, self.run.kappa_warmup_steps)
+        return self.run.kappa_bits * risen
 
     def configure_gradient_clipping(self, optimizer: Any, *_: Any, **__: Any) -> None:
         """By norm. Lightning's own refuses a fused optimizer under bf16, which scales nothing.
@@ -163,7 +159,8 @@ class TrainingModule(L.LightningModule):
         self.norms = [*self.norms, norm][-NORMS:]
 
     def configure_optimizers(self) -> OptimizerLRScheduler:
-        optimizer = make_optimizer(self.model, self.optim, self.copied, self.copied_lr)
+        copied_lr = self.run.init_from.copied_lr
+        optimizer = make_optimizer(self.model, self.optim, self.copied, copied_lr)
         scheduler = torch.optim.lr_scheduler.LambdaLR(
             optimizer, lambda step: learning_rate_factor(self.optim, step, self.steps)
         )

@@ -31,7 +31,7 @@ def parent_identity(spec: RunSpec) -> dict[str, str]:
     if start.hf is not None:
         return {"hf": start.hf, "sha256": files_hash(llama_files.model_files(Path(start.hf)))}
     assert start.run is not None
-    path = parent_checkpoint(spec)
+    path = RunSpec(spec.experiment, start.run).checkpoint()
     if not path.exists():
         raise UserError(
             f"{path}: no checkpoint here; `dvc repro train@{start.run}` trains the parent"
@@ -39,20 +39,12 @@ def parent_identity(spec: RunSpec) -> dict[str, str]:
     return {"run": start.run, "sha256": files_hash([path])}
 
 
-def parent_checkpoint(spec: RunSpec) -> Path:
-    assert spec.run.init_from.run is not None
-    return RunSpec(spec.experiment, spec.run.init_from.run).checkpoint()
-
-
 def files_hash(files: list[Path]) -> str:
-    """Over the content of all of them; raises UserError."""
+    """Over the content of all of them; raises OSError."""
     total = sha256()
     for path in files:
-        try:
-            with open(path, "rb") as file:
-                total.update(file_digest(file, "sha256").digest())
-        except OSError as error:
-            raise UserError(f"{path}: {error.strerror}") from None
+        with open(path, "rb") as file:
+            total.update(file_digest(file, "sha256").digest())
     return total.hexdigest()
 
 
@@ -65,7 +57,7 @@ def copy_parent(
     """
     start = spec.run.init_from
     if start.run is not None:
-        path = parent_checkpoint(spec)
+        path = RunSpec(spec.experiment, start.run).checkpoint()
         parent, _ = load_model(path)
         weights = parent.state_dict()
         if model.latent is None or parent.latent is None:
@@ -106,10 +98,8 @@ def spelling(tokenizer: Tokenizer, ids: int) -> tuple[dict[str, int], Any]:
     name the padding of a vocabulary, too.
     """
     model = json.loads(tokenizer.to_str())["model"]
-    merges = [
-        " ".join(pair) if isinstance(pair, list) else pair for pair in model.get("merges", [])
-    ]
-    return {token: i for token, i in tokenizer.get_vocab().items() if i < ids}, merges
+    vocabulary = {token: i for token, i in tokenizer.get_vocab().items() if i < ids}
+    return vocabulary, model.get("merges")
 
 
 def start_from_parent(

@@ -102,7 +102,7 @@ def find_start(spec: RunSpec, manifest: Manifest) -> Start:
         missing = [
             step
             for step, tokens in segment.keep.items()
-            if not is_complete(budget_path(root, tokens), manifest)
+            if not read_own(budget_path(root, tokens), manifest, "its budget is trained for again")
         ]
         if missing or segment.last:
             break
@@ -141,10 +141,6 @@ def remove_decay(folder: Path) -> None:
         folder.rmdir()
 
 
-def is_complete(path: Path, manifest: Manifest) -> bool:
-    return read_own(path, manifest, "its budget is trained for again") is not None
-
-
 def newest_checkpoint(
     folder: Path, manifest: Manifest, until: float = inf
 ) -> tuple[Path, dict[str, Any]] | None:
@@ -168,7 +164,7 @@ def read_own(path: Path, manifest: Manifest, otherwise: str) -> dict[str, Any] |
     if not path.exists():
         return None
     try:
-        content, theirs = read_checkpoint(path, mmap=True)
+        content, theirs = read_checkpoint(path)
     except UserError as error:
         damaged = path.with_suffix(".unreadable")
         path.replace(damaged)

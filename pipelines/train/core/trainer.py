@@ -31,8 +31,7 @@ from pipelines.tracking.journal import open_journal
 from pipelines.tracking.live import Tracking
 from pipelines.train.core.acceleration import Compiled, speed_up
 from pipelines.train.core.batches import Share, StepBatches, batches_from
-from pipelines.train.core.checkpoint_callback import Checkpoints
-from pipelines.train.core.checkpoint_io import WholeFiles
+from pipelines.train.core.checkpoint_callback import Checkpoints, WholeFiles
 from pipelines.train.core.curve_callback import CurveCallback, Watch
 from pipelines.train.core.module import NonFinite, TrainingModule
 from pipelines.train.core.parent import copied, start_from_parent
@@ -111,14 +110,11 @@ class SegmentTraining:
         return TrainingModule(
             model,
             spec.optim,
-            run.kappa_bits,
+            run,
             self.segment.steps,
             end_of_text=shards.metadata.end_of_text,
-            kappa_warmup=run.kappa_warmup_steps,
-            beta=run.beta,
             compile_loss=compiled is Compiled.loss,
             copied=copied(model, spec),
-            copied_lr=run.init_from.copied_lr,
         )
 
     def report_start(self, losses: StartLosses) -> None:
