@@ -6,7 +6,6 @@ nothing: DVC runs a stage again, and work is begun anew, only where the syntax t
 
 import ast
 import os
-import shutil
 from collections.abc import Iterable, Iterator
 from functools import cache
 from hashlib import sha256
@@ -77,9 +76,6 @@ def mirror(target: Path = CODE) -> list[str]:
         if (name := old.relative_to(target).as_posix()) not in sources:
             old.unlink()
             changed.append(name)
-    for folder in sorted((p for p in target.rglob("*") if p.is_dir()), reverse=True):
-        if not any(folder.iterdir()):
-            shutil.rmtree(folder)
     for name, source in sources.items():
         if copy_file(source, target / name):
             changed.append(name)
