@@ -15,17 +15,14 @@ def write(folder, content):
     return folder
 
 
-def read(folder):
-    return [list(documents(path)) for path in parts(folder, "train")]
-
-
 @given(st.lists(st.tuples(st.text(), st.binary()), min_size=1))
 @settings(max_examples=25)
 def test_any_documents_come_back_in_order_from_parts_as_large_as_said(tmp_path_factory, content):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(corpus, "PART_BYTES", 40)
         patch.setattr(corpus, "GROUP_BYTES", 15)
-        parts_read = read(write(tmp_path_factory.mktemp("corpus"), content))
+        folder = write(tmp_path_factory.mktemp("corpus"), content)
+    parts_read = [list(documents(path)) for path in parts(folder, "train")]
     assert [document for part in parts_read for document in part] == content
     sizes = [[len(text) for _, text in part] for part in parts_read]
     assert all(sum(part) >= 40 for part in sizes[:-1])

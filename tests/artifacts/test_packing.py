@@ -11,16 +11,12 @@ from tests.support.mutants import rejects
 
 CPU = torch.device("cpu")
 CONTEXT = 16
+SHARDS = memory_shards()
 PREDICTED = sum(LENGTHS) + len(LENGTHS)  # the end of each is predicted too
 
 
-@pytest.fixture
-def shards():
-    return memory_shards()
-
-
-def test_chunks_predict_every_token_of_a_document_once(shards):
-    documents = list(shards.documents("validation"))
+def test_chunks_predict_every_token_of_a_document_once():
+    documents = list(SHARDS.documents("validation"))
     found = {}
     for chunk in chunks(documents, CONTEXT):
         assert 1 <= len(chunk) <= CONTEXT
@@ -34,22 +30,22 @@ def test_chunks_predict_every_token_of_a_document_once(shards):
 
 
 @rejects("(n)« * total // n→»", "a cap that takes the first chunks")
-def test_a_cap_takes_evenly_spaced_chunks_and_holds(shards):
-    every = list(held_out(shards, CONTEXT, None))
+def test_a_cap_takes_evenly_spaced_chunks_and_holds():
+    every = list(held_out(SHARDS, CONTEXT, None))
     assert sum(map(len, every)) == PREDICTED
     names = [(p.document, p.index) for p in every]
     for cap in (1, 50, 100, 200, PREDICTED, 10**9):
-        some = [(p.document, p.index) for p in held_out(shards, CONTEXT, cap)]
-        assert sum(len(p) for p in held_out(shards, CONTEXT, cap)) <= max(cap, len(every[0]))
+        some = [(p.document, p.index) for p in held_out(SHARDS, CONTEXT, cap)]
+        assert sum(len(p) for p in held_out(SHARDS, CONTEXT, cap)) <= max(cap, len(every[0]))
         places = [names.index(name) for name in some]
         assert places == [i * len(every) // len(some) for i in range(len(some))]
         assert len(some) == len(every) if cap >= PREDICTED else len(some) < len(every)
-    assert len(list(held_out(shards, CONTEXT, 200))) > len(every) / 2  # no less than need be
+    assert len(list(held_out(SHARDS, CONTEXT, 200))) > len(every) / 2  # no less than need be
 
 
 @pytest.mark.parametrize("rows", [1, 3, 100])
-def test_packed_rows_hold_every_chunk_once(shards, rows):
-    every = list(held_out(shards, CONTEXT, None))
+def test_packed_rows_hold_every_chunk_once(rows):
+    every = list(held_out(SHARDS, CONTEXT, None))
     batches = list(packed(iter(every), CONTEXT, rows))
     assert [p for batch in batches for p in batch.chunks] == every
     for batch in batches:
@@ -64,22 +60,22 @@ def test_packed_rows_hold_every_chunk_once(shards, rows):
         assert (batch.segment_ids > 0).double().mean() > 0.9  # little is padding
 
 
-def test_packing_reads_no_further_than_its_batch(shards):
+def test_packing_reads_no_further_than_its_batch():
     """A stream without end, of which one batch is taken."""
 
     def endless():
         while True:
-            yield shards.documents("validation")
+            yield SHARDS.documents("validation")
 
     stream = chunks((d for documents in endless() for d in documents), CONTEXT)
     assert len(next(packed(stream, CONTEXT, 4)).chunks) < 40
 
 
 @rejects(", «p.index→0»", "the same noise for all chunks of a document")
-def test_noise_of_a_chunk_does_not_depend_on_its_company(shards):
+def test_noise_of_a_chunk_does_not_depend_on_its_company():
     drawn = {}
     for rows in (1, 2, 7):
-        for batch in packed(held_out(shards, CONTEXT, None), CONTEXT, rows):
+        for batch in packed(held_out(SHARDS, CONTEXT, None), CONTEXT, rows):
             draw = noise_of(batch, 3, 0, Purpose.BOUNDS, CPU)
             noise = torch.stack([draw(), draw()])
             assert noise.min() >= 0 and noise.max() < 1

@@ -34,15 +34,11 @@ EVALUATION = EvaluationResult(
 )
 
 
-def refuse(name):
-    raise AssertionError(f"{name} is no JSON")
-
-
 @rejects("(«→json.»dumps(plain", "NaN in a result's JSON")
 def test_what_is_written_is_read_back(tmp_path):
     """NaN, which JSON does not have, as null, and again as NaN where a number must be."""
     write(tmp_path / "evaluation.json", EVALUATION)
-    json.loads((tmp_path / "evaluation.json").read_text(), parse_constant=refuse)
+    json.loads((tmp_path / "evaluation.json").read_text(), parse_constant=pytest.fail)
     again = read(tmp_path / "evaluation.json", EvaluationResult, "evaluate")
     assert isnan(again.bits_per_token.ce.se)
     assert repr(again) == repr(EVALUATION)  # of which NaN is equal to NaN

@@ -112,15 +112,15 @@ def cut(path):
         (lambda folder: cut(folder / "validation-00000.tokens"),
          r"validation-00000\.tokens: not a token file, or damaged"),
         (lambda folder: (folder / "tokenizer.json").unlink(), r"tokenizer\.json: No such file"),
-        (shutil.rmtree, "no token shards here"),
     ],
 )  # fmt: skip
 def test_damage_is_named_when_a_small_corpus_is_opened(tmp_path, damage, words):
     write_shards(tmp_path / "x", FILES)
     Shards(tmp_path / "x")
     damage(tmp_path / "x")
-    with pytest.raises(UserError, match=words):
+    with pytest.raises(UserError, match=words) as caught:
         Shards(tmp_path / "x")
+    assert "`dvc repro -f -s tokenize@x` makes it again" in str(caught.value)
 
 
 @pytest.mark.parametrize("content", ["", "[]", '{"splits": {"train": {"shards": 3}}}', "\xff"])
@@ -149,6 +149,11 @@ def test_of_a_large_corpus_headers_are_checked_when_opened_and_blocks_when_read(
     flip(tmp_path / "train-00003.tokens", 20)
     with pytest.raises(UserError, match=r"train-00003\.tokens: not a token file, or damaged"):
         Shards(tmp_path)
+
+
+def test_a_folder_without_shards_is_named_with_what_makes_it(tmp_path):
+    with pytest.raises(UserError, match=r"x: no token shards here; run `dvc repro tokenize@x`$"):
+        Shards(tmp_path / "x")
 
 
 def test_another_tokenizer_is_named(tmp_path):

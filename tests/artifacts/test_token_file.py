@@ -82,25 +82,6 @@ def test_a_damaged_block_is_named_when_it_is_read_and_only_then(
     file.check(ids, 0, 32)  # a block is checked once
 
 
-@pytest.mark.parametrize(
-    ("damage", "words"),
-    [
-        (lambda content: b"PK" + content[2:], "not a token file"),
-        (lambda content: content[:20], "not a token file, or damaged"),
-        (lambda content: content.replace(b'"ids"', b'"ide"'), "not a token file, or damaged"),
-        (lambda content: content[:-1] + b"\0", "damaged in block 0"),
-    ],
-)
-def test_damage_is_told_apart(tmp_path, damage, words):
-    path = tmp_path / "x/a.tokens"
-    path.parent.mkdir()
-    write(path)
-    path.write_bytes(damage(path.read_bytes()))
-    with pytest.raises(UserError, match=words) as caught:
-        TokenFile(path).read()
-    assert str(caught.value).endswith("`dvc repro -f -s tokenize@x` makes it again")
-
-
 def test_a_file_is_on_the_disk_before_it_has_its_name(tmp_path, monkeypatch):
     done = []
     fsync, replace = os.fsync, os.replace

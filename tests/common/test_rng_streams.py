@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 import torch
 
-from pipelines.artifacts.packing import Batch, Chunk, noise_of
 from pipelines.common.rng_streams import Purpose, generator, philox, philox_at, stream_seed
 from pipelines.train.core.batches import latent_noise
 from tests.support.mutants import rejects
@@ -34,14 +33,6 @@ def test_a_generator_that_is_moved_draws_as_new_ones_do():
         for n in (1, 4, 7):
             drawn = moved.random(n, dtype=np.float32)
             assert drawn.tolist() == new.random(n, dtype=np.float32).tolist()
-
-
-@pytest.mark.parametrize("purpose", [Purpose.BOUNDS, Purpose.LABEL])
-def test_z_of_a_held_out_document_has_not_the_noise_of_training(purpose):
-    batch = Batch([Chunk(0, 0, np.zeros(9, int))], [(0, 0)], *(torch.zeros(1, 8),) * 3)
-    for seed in SEEDS:
-        held_out = noise_of(batch, 3, seed, purpose, torch.device("cpu"))()
-        assert not torch.isclose(held_out, latent_noise(seed, 0, range(1), 8, 3)).any()
 
 
 def test_training_draws_what_it_drew_before_evaluation_had_streams():
