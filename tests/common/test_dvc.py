@@ -1,11 +1,16 @@
-"""Files of DVC that a kill has cut short stop no later command."""
+"""DVC: its Python, files of its own that a kill has cut short, and folders without git."""
 
+import shutil
+import sys
 from pathlib import Path
 
+import pytest
 from dvc.exceptions import DvcException
 from dvc.repo import Repo
 
+from pipelines.common.dvc_command import allow_no_git, dvc_environment
 from pipelines.common.dvc_repair import LOCKFILE, RWLOCK, repair
+from tests import ROOT
 from tests.support.mutants import rejects
 
 STAGES = (
@@ -57,3 +62,33 @@ def test_a_lock_file_and_notes_of_who_is_at_work_cut_anywhere_cost_no_run(
     reproduce()
     assert LOCKFILE.read_text() == text
     assert Path("runs").read_text() == "x\n"
+
+
+@rejects(
+    'join([«str(Path(sys.executable).parent), os.environ.get("PATH", "")→'
+    'os.environ.get("PATH", ""), str(Path(sys.executable).parent)»])',
+    "stages run by the first Python of PATH",
+)
+def test_the_python_of_stages_is_this_one_whatever_is_activated(monkeypatch, tmp_path):
+    (tmp_path / "python").touch(mode=0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert shutil.which("python", path=dvc_environment()["PATH"]) == str(
+        Path(sys.executable).parent / "python"
+    )
+
+
+def test_dvc_works_in_a_copy_without_git(tmp_path):
+    (tmp_path / ".dvc").mkdir()
+    shutil.copy(ROOT / ".dvc/config", tmp_path / ".dvc")
+    with pytest.raises(DvcException, match="is not a git repository"):
+        Repo(tmp_path).status()
+    assert allow_no_git(tmp_path)
+    Repo(tmp_path).status()
+    assert not allow_no_git(tmp_path)  # it is said once
+
+
+def test_in_git_nothing_changes(tmp_path):
+    (tmp_path / ".git").mkdir()
+    (tmp_path / "project/.dvc").mkdir(parents=True)
+    assert not allow_no_git(tmp_path / "project")
+    assert not any((tmp_path / "project/.dvc").iterdir())
