@@ -40,8 +40,7 @@ from pipelines.config.frozen import Check, freeze, unchecked
 from pipelines.data.duplicates import find_duplicates
 from pipelines.data.mixture import Mixture, Short, Tally, check_mixture, mix
 from pipelines.data.part_files import part_files, write
-from pipelines.data.reading import Stream
-from pipelines.data.segments import load, read
+from pipelines.data.segments import Stream, load, read
 from pipelines.data.sources import open_source
 
 SEQUENCES_PER_DRAW = 4096  # of a process

@@ -90,13 +90,9 @@ class Waiting:
     def add(self, *columns: NDArray[Any]) -> Iterator[PartFile]:
         """Segment, row and size of documents; yields parts that are full."""
         self.open = np.hstack([self.open, np.array(columns, np.int64)])
-        ends = np.cumsum(self.open[2])
-        done = 0
-        while len(ends) and ends[-1] - done >= corpus.PART_BYTES:
-            end = int(np.searchsorted(ends, done + corpus.PART_BYTES)) + 1
-            cut = end - (len(ends) - self.open.shape[1])
-            done = int(ends[end - 1])
-            yield self.part(cut)
+        while self.open[2].sum() >= corpus.PART_BYTES:
+            last = np.searchsorted(np.cumsum(self.open[2]), corpus.PART_BYTES)
+            yield self.part(int(last) + 1)
 
     def rest(self) -> Iterator[PartFile]:
         if self.open.size:

@@ -403,7 +403,7 @@ def test_a_bad_file_mended_or_left_out_costs_nothing_that_is_finished(
     with patch.object(segments.Draft, "write", autospec=True, side_effect=write) as written:
         make_text("x", data, tmp_path / "x")
     again = {Path(call.args[0].stem).name for call in written.mock_calls}
-    assert again and not again & {path.stem for path in kept}
+    assert bool(again) == (repair == "mend") and not again & {path.stem for path in kept}
     make_text("y", data, tmp_path / "y")
     assert contents(tmp_path / "x") == contents(tmp_path / "y")
 
@@ -459,7 +459,7 @@ def test_a_full_disk_is_one_line_and_what_is_finished_is_kept(tmp_path, monkeypa
 @pytest.mark.parametrize(
     ("texts", "changes", "words"),
     [
-        ([], {}, r"data\.x\.parts: no text, but 1 empty documents"),
+        ([], {}, r"data\.x\.parts: no text, but 0 empty documents"),
         (["a", "b"], {"validation_share": 1e-9}, r"data\.x\.validation_share: 1e-09 of 2 documents"
          " leaves the validation part empty; raise it"),
         (["a", "b"], {"validation_share": 0.999}, "leaves the train part empty; lower it"),

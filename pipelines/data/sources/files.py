@@ -5,6 +5,7 @@ import json
 import os
 from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -85,7 +86,7 @@ class FileSource(Source):
 
     def read(self, entry: FileEntry, skip: int) -> Iterator[Document]:
         """The documents of a file but the first ``skip``, each with its line or row as the rest of
-        its id. A file without any is an empty document.
+        its id.
         """
         path, kind = entry.path, self.kind(entry.path)
         compressed = suffix(path) in COMPRESSIONS
@@ -113,16 +114,12 @@ class FileSource(Source):
         return text
 
     def read_lines(self, path: Path, file: BinaryIO, skip: int) -> Iterator[Document]:
-        count = 0
-        for number, line in enumerate(iter(lambda: file.readline(base.MAX_DOCUMENT + 1), b""), 1):
-            not_too_long(f"{path}:{number}", line, self.cut)
-            if line.isspace():
-                continue
-            count += 1
-            if count > skip:
-                yield f":{number}", self.text_of_line(f"{path}:{number}", line)
-        if not count and not skip:
-            yield "", b""
+        lines = enumerate(iter(lambda: file.readline(base.MAX_DOCUMENT + 1), b""), 1)
+        filled = ((number, line) for number, line in lines if not line.isspace())
+        for number, line in islice(filled, skip, None):
+            location = f"{path}:{number}"
+            not_too_long(location, line, self.cut)
+            yield f":{number}", self.text_of_line(location, line)
 
     def text_of_line(self, location: str, line: bytes) -> bytes:
         try:
@@ -136,13 +133,11 @@ class FileSource(Source):
         return text_of(self.key, self.part.text_field, location, row)
 
     def read_parquet(self, path: Path, skip: int) -> Iterator[Document]:
-        field, row = self.part.text_field, skip
+        field = self.part.text_field
         for row, value in parquet.rows(self.key, field, path, skip):
             location = f"{path}: row {row}"
             text = text_of(self.key, field, location, {field: value})
             yield f":{row}", not_too_long(location, text, self.cut)
-        if not row:
-            yield "", b""
 
 
 def distribution_source(key: str, part: Distributions) -> FileSource:

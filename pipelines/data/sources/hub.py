@@ -73,5 +73,3 @@ class HubSource(Source):
             location = f"{self.part.dataset}: row {self.row:,}"
             text = text_of(self.key, self.part.text_field, location, row)
             yield str(self.row), not_too_long(location, text)
-        if not self.row:
-            raise UserError(f"{self.key}.dataset: {self.part.dataset} has no row")
