@@ -14,9 +14,9 @@ from ftmodel.costs.counting import elements
 from ftmodel.costs.scaling import Interconnect, Traffic, step, traffic
 from ftmodel.model.config import ModelConfig
 from ftmodel.model.free_transformer import FreeTransformer
-from ftmodel.model.objective import training_loss
 from pipelines.train.core.fsdp import shard
 from tests.support.mutants import rejects
+from tests.train.test_workers import WithLoss
 
 N, VOCABULARY, ACCUMULATE = 4, 29, 2
 SMALL = dict(n_layers=4, d_model=64, n_heads=4, n_kv_heads=2, ffn_width=96, context=32)
@@ -55,19 +55,15 @@ class Sent(TorchDispatchMode):
         return function(*args, **(kwargs or {}))
 
 
-class WithLoss(torch.nn.Module):
-    """So that DDP sees the loss as the output of a forward pass."""
+def make(changes):
+    config = ModelConfig(**SMALL | changes)
+    return config, WithLoss(FreeTransformer(config, VOCABULARY))
 
-    def __init__(self, changes):
-        super().__init__()
-        self.config = ModelConfig(**SMALL | changes)
-        self.model = FreeTransformer(self.config, VOCABULARY)
 
-    def forward(self):
-        tokens = torch.randint(VOCABULARY, (3, SMALL["context"] + 1))
-        bits = self.config.latent_bits
-        noise = torch.rand(3, SMALL["context"], bits) if bits else None
-        return training_loss(self.model, tokens[:, :-1], tokens[:, 1:], noise, 0.1).total
+def step_of(training, config):
+    tokens = torch.randint(VOCABULARY, (3, SMALL["context"] + 1))
+    noise = torch.rand(3, SMALL["context"], config.latent_bits) if config.latent_bits else None
+    training(tokens, noise, None, 0.1).total.backward()
 
 
 CHANGES = [
@@ -83,20 +79,20 @@ CHANGES = [
 def test_fsdp_sends_what_is_counted(changes):
     """Within 1 %: FSDP pads matrices that it cannot share out evenly."""
     with group(), Sent() as sent:
-        training = WithLoss(changes)
+        config, training = make(changes)
         shard(training.model, init_device_mesh("cpu", (N,)))
         sent.bytes = sent.operations = 0
         for _ in range(ACCUMULATE):
-            training().backward()
-    counted = traffic(training.config, VOCABULARY, N, True, ACCUMULATE)
+            step_of(training, config)
+    counted = traffic(config, VOCABULARY, N, True, ACCUMULATE)
     assert sent.bytes == pytest.approx(counted.bytes, rel=0.01)
     assert counted.hops == sent.operations * (N - 1)
-    assert traffic(training.config, VOCABULARY, 1, True, ACCUMULATE) == Traffic(0, 0)
+    assert traffic(config, VOCABULARY, 1, True, ACCUMULATE) == Traffic(0, 0)
 
 
 @rejects("«2 * →»(gpus - 1)", "an all-reduce sends the gradients once")
 def test_ddp_reduces_every_gradient_once_a_step():
-    training, reduced = WithLoss({"latent_bits": 8}), []
+    (config, training), reduced = make({"latent_bits": 8}), []
 
     def hook(_state, bucket):
         reduced.append(bucket.buffer().nbytes)
@@ -107,10 +103,10 @@ def test_ddp_reduces_every_gradient_once_a_step():
     with group():
         replica = DistributedDataParallel(training)
         replica.register_comm_hook(None, hook)
-        replica().backward()
-    counted = traffic(training.config, VOCABULARY, N, False, ACCUMULATE)
+        step_of(replica, config)
+    counted = traffic(config, VOCABULARY, N, False, ACCUMULATE)
     assert counted.bytes == 2 * (N - 1) / N * sum(reduced)
-    assert traffic(training.config, VOCABULARY, 1, False, ACCUMULATE) == Traffic(0, 0)
+    assert traffic(config, VOCABULARY, 1, False, ACCUMULATE) == Traffic(0, 0)
 
 
 def test_ddp_reduces_buckets_of_25_mib_by_trees():

@@ -8,9 +8,10 @@ from typing import Any, get_args, get_origin, get_type_hints
 
 import pytest
 
-from pipelines.artifacts import results, suite_results
+from pipelines.artifacts import suite_results
 from pipelines.artifacts.results import (
     BudgetFigures,
+    Details,
     Estimate,
     EvaluationResult,
     Figures,
@@ -19,7 +20,9 @@ from pipelines.artifacts.results import (
     read,
     write,
 )
+from pipelines.artifacts.run_results import RunResults, fraction
 from pipelines.common.errors import UserError
+from pipelines.config.schema import Run
 from tests.support.mutants import rejects
 
 FIGURES = Figures(ce=Estimate(0.1, nan), iwae=Estimate(0.5, 0.01))
@@ -66,7 +69,7 @@ def dataclasses_in(kind: Any) -> set[type]:
 
 
 @rejects("limit: int | None = «None→field(kw_only=True)»", "a suite without limit is not read back")
-@pytest.mark.parametrize("kind", [EvaluationResult, results.Details, suite_results.SuiteResults])
+@pytest.mark.parametrize("kind", [EvaluationResult, Details, suite_results.SuiteResults])
 def test_a_field_that_may_be_none_may_be_missing(kind):
     """None is not written, so that reading must not need it."""
     needed = [
@@ -138,3 +141,22 @@ def test_models_are_compared_by_nll_or_filtering_bound() -> None:
     others = {"elbo": Estimate(3.0, 0.1), "iwae": Estimate(2.0, 0.1), "prior": Estimate(0.5, 0.1)}
     assert Figures(filtering=Estimate(1.0, 0.1), **others).bound.mean == 1.0
     assert Figures(nll=Estimate(1.5, 0.1)).bound.mean == 1.5
+
+
+@pytest.mark.parametrize(
+    ("kappa", "text"),
+    [(1 / 1024, "1/1024"), (1 / 1025, "0.00097561"), (0.3, "3/10"), (8.0, "8")],
+)
+def test_fractions(kappa: float, text: str) -> None:
+    assert fraction(kappa) == text
+
+
+@rejects("return«→ not» self.run.kappa_bits« is None→»", "a threshold of 0 reported as a baseline")
+@rejects('"–" if«→ not» self.run.kappa_bits «is None →»else', "a threshold of 0 written as none")
+@pytest.mark.parametrize(("kappa", "text"), [(None, "–"), (0.0, "0"), (0.5, "1/2")])
+def test_a_run_without_a_threshold_is_a_baseline_and_one_of_0_is_not(
+    kappa: float | None, text: str
+) -> None:
+    evaluation, details = EvaluationResult(1, 1, 1.0, Figures()), Details([], [], [])
+    run = RunResults("a", Run(kappa_bits=kappa), 3, "target", evaluation, details, [])
+    assert (run.baseline, run.kappa) == (kappa is None, text)

@@ -22,11 +22,6 @@ def trained(tokenized, tmp_path_factory):
 
 
 @pytest.fixture
-def uninterrupted(trained):
-    return trained.weights, trained.rows
-
-
-@pytest.fixture
 def every_step(monkeypatch):
     monkeypatch.setattr(trainer, "CHECKPOINT_SECONDS", 0.0)
 

@@ -165,7 +165,7 @@ def test_a_shallow_model_of_one_worker_is_compiled_as_a_whole(alone, checkpointi
 @pytest.mark.slow  # inductor compiles C++
 @pytest.mark.parametrize(("what", "graphs"), [("blocks", 3), ("model and loss", 1)])
 def test_a_compiled_run_agrees_and_a_plain_one_goes_on_from_it(
-    workspace, uninterrupted, monkeypatch, capsys, what, graphs
+    workspace, trained, monkeypatch, capsys, what, graphs
 ):
     """Every figure of 20 steps within 1e-4, the last 10 of them in a plain run."""
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(Path("inductor").resolve()))
@@ -177,22 +177,22 @@ def test_a_compiled_run_agrees_and_a_plain_one_goes_on_from_it(
     # of blocks: any, the one that reads z, the encoder's
     assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == graphs
     resumed, rows = train_run()
-    check_close(rows, uninterrupted[1])
-    assert resumed.keys() == uninterrupted[0].keys()
-    for name, weight in uninterrupted[0].items():
+    check_close(rows, trained.rows)
+    assert resumed.keys() == trained.weights.keys()
+    for name, weight in trained.weights.items():
         torch.testing.assert_close(resumed[name], weight, atol=1e-4, rtol=1e-3)
 
 
 @pytest.mark.parametrize(
     "compile", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["plain", "compiled"]
 )
-def test_a_bf16_run_follows_a_float32_run(workspace, uninterrupted, monkeypatch, compile):
+def test_a_bf16_run_follows_a_float32_run(workspace, trained, monkeypatch, compile):
     """At each of 20 steps within 0.015 nats and 0.006 bits, three times what was measured of a
     run that inductor compiled (0.0044 nats and 0.0018 bits); here no C++ is.
     """
     monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="aot_eager"))
     _, half = train_run(compute={"precision": Precision.bf16, "compile": compile})
-    full = uninterrupted[1]
+    full = trained.rows
     assert len(full) == len(half) == 20
     assert losses(full) != losses(half)
     for row, wanted in zip(half, full, strict=True):

@@ -151,13 +151,11 @@ def test_segments_are_the_curve_of_the_run_without_smaller_budgets_each_step_onc
     assert [(point.step, point.value) for point in points] == rows
 
 
-def test_the_cosine_keeps_a_snapshot_at_each_budget_of_the_run_that_has_none(
-    uninterrupted, with_budgets
-):
+def test_the_cosine_keeps_a_snapshot_at_each_budget_of_the_run_that_has_none(trained, with_budgets):
     """Whose schedule is the cosine, too."""
     cosine = with_budgets["cosine"]
-    assert same(cosine.weights[None], uninterrupted[0])
-    assert losses(cosine.rows) == losses(uninterrupted[1])
+    assert same(cosine.weights[None], trained.weights)
+    assert losses(cosine.rows) == losses(trained.rows)
     assert [*cosine.steps] == [*range(1, STEPS + 1)]
     for tokens, step in zip(BUDGETS, (10, 15), strict=True):
         assert same(cosine.weights[tokens], cosine.steps[step])

@@ -61,7 +61,7 @@ def command(capsys):
 
 
 def test_a_full_disk_is_one_line_and_the_same_command_goes_on_once_there_is_room(
-    workspace, uninterrupted, every_step, monkeypatch, capsys
+    workspace, trained, every_step, monkeypatch, capsys
 ):
     """A disk that holds the project but for its data."""
     inherited = Checkpoints.on_step
@@ -94,8 +94,8 @@ def test_a_full_disk_is_one_line_and_the_same_command_goes_on_once_there_is_room
         Path("filler").unlink()
         assert command(capsys) == (0, [])
         weights, rows = outcome()
-        assert same(weights, uninterrupted[0])
-        assert losses(rows) == losses(uninterrupted[1])
+        assert same(weights, trained.weights)
+        assert losses(rows) == losses(trained.rows)
         client, (run,) = tracked_runs()
         points = client.get_metric_history(run.info.run_id, "curve/ce_nats")
         assert [point.step for point in points] == list(range(1, 21))

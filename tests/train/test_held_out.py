@@ -21,12 +21,12 @@ LATENT = ["held_out_bound_bits", "held_out_ce_bits", "held_out_kl_bits"]
 
 
 @rejects("callbacks.«insert(0, →append(»HeldOut(", "figures in the row after")
-def test_it_changes_no_weight_and_is_the_same_for_a_killed_run(workspace, uninterrupted, capsys):
+def test_it_changes_no_weight_and_is_the_same_for_a_killed_run(workspace, trained, capsys):
     """Every five steps, in rows of the curve that are of every step."""
     with killed(12):
         train_run(every_tokens=2600)
     weights, rows = train_run(every_tokens=2600)
-    assert same(weights, uninterrupted[0]) and losses(rows) == losses(uninterrupted[1])
+    assert same(weights, trained.weights) and losses(rows) == losses(trained.rows)
     scored = {
         int(row["step"]): [float(row[name]) for name in LATENT] for row in rows if row[LATENT[0]]
     }

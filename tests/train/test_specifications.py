@@ -42,7 +42,7 @@ def contents():
 
 
 def test_checkpoints_of_other_code_stay_and_are_gone_on_from_with_that_code(
-    workspace, uninterrupted, monkeypatch, capsys
+    workspace, trained, monkeypatch, capsys
 ):
     kill()
     before = contents()
@@ -60,8 +60,8 @@ def test_checkpoints_of_other_code_stay_and_are_gone_on_from_with_that_code(
     monkeypatch.setattr(manifest, "code_version", code)
     assert start() == KILLED_AT
     again = train_run()
-    assert same(again[0], uninterrupted[0])
-    assert losses(again[1]) == losses(uninterrupted[1])
+    assert same(again[0], trained.weights)
+    assert losses(again[1]) == losses(trained.rows)
 
 
 def test_the_line_names_what_differs(workspace, monkeypatch, capsys):
@@ -82,11 +82,11 @@ def test_the_line_names_what_differs(workspace, monkeypatch, capsys):
 
 
 def test_a_finished_run_leaves_only_its_own_checkpoints_behind_to_delete(
-    workspace, uninterrupted, monkeypatch
+    workspace, trained, monkeypatch
 ):
     kill(seed=5)
     others = contents()
-    assert same(train_run()[0], uninterrupted[0])
+    assert same(train_run()[0], trained.weights)
     (resume() / "00000099.unreadable").write_bytes(b"damaged")
     monkeypatch.setenv("DVC_STAGE", f"evaluate@{RUN}")
     evaluate_stage.main(RUN)
