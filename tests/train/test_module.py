@@ -134,13 +134,6 @@ def test_muon_and_adamw_step_as_each_does_alone_also_from_a_checkpoint():
     assert same(module.model.state_dict(), twin.model.state_dict())
 
 
-def test_muon_needs_a_matrix(monkeypatch):
-    module = make(optim=MUON)
-    monkeypatch.setattr("pipelines.train.core.optimizer.blocks_of", lambda model: [])
-    with pytest.raises(ValueError, match=r"optim\.name: muon, but no block"):
-        module.configure_optimizers()
-
-
 @rejects("over_workers, «self.run.beta→1.0»", "β never reaches the loss")
 def test_the_loss_is_weighed_by_the_beta_of_the_run(workspace):
     module, batches, _ = built(beta=0.25, kappa_bits=0.0)

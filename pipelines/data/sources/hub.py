@@ -24,10 +24,7 @@ class HubSource(Source):
             revision = part.revision
             if (local := local_files(part.dataset, part.data_files)) is not None:
                 self.version = Fingerprint(local).hex()
-            elif part.dataset in BUILDERS:
-                self.version = None
-                print(f"{key}.data_files: a change before a stopped stage continues is not noticed")
-            else:
+            elif part.dataset not in BUILDERS:
                 self.version = revision = HfApi().dataset_info(part.dataset, revision=revision).sha
             self.dataset = load_dataset(
                 part.dataset,
@@ -62,8 +59,7 @@ class HubSource(Source):
         self.dataset.load_state_dict(position["dataset"])
 
     def documents(self) -> Iterator[Document]:
-        with self.errors_named("cannot be read"):
-            rows = iter(self.dataset)
+        rows = iter(self.dataset)
         while True:
             with self.errors_named(f"cannot be read behind row {self.row:,}"):
                 row = next(rows, None)

@@ -53,14 +53,11 @@ def make_optimizer(
     """The optimizer of ``model``. Parameters with a name in ``copied`` have the learning rate
     ``copied_lr``, unless that is None.
 
-    Each parameter is in one group, and the first group has the learning rate ``optim.lr``. Raises
-    ValueError for Muon if no block has a matrix.
+    Each parameter is in one group, and the first group has the learning rate ``optim.lr``.
     """
     decay, lr = optim.weight_decay, optim.lr
     hidden = {p for block in blocks_of(model) for p in block.parameters() if p.dim() == 2}
     muons = hidden if optim.name is OptimizerName.muon else set()
-    if optim.name is OptimizerName.muon and not muons:
-        raise ValueError("optim.name: muon, but no block of the model has a matrix")
     factor = width_factor(optim, model.config.d_model)
     groups: dict[tuple[bool, float, float], list[Tensor]] = {(False, lr, decay): []}
     for name, parameter in model.named_parameters():
