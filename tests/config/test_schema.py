@@ -275,9 +275,13 @@ def test_a_mistake_is_one_line_with_its_dotted_key(override, key, reason):
 
 
 @rejects("is «OptimizerName.muon→None» and", "Muon of shards", file="config/checks.py")
-def test_muon_and_fsdp_exclude_each_other():
-    sharded = "compute={workers: 2, strategy: fsdp}"
-    assert f"{OPTIM}.name: muon needs whole" in refusal(smoke, sharded, f"{OPTIM}.name=muon")
+@pytest.mark.parametrize(
+    ("override", "words"),
+    [(f"{OPTIM}.name=muon", "needs whole matrices"), ("evaluation.every_tokens=5200", "is fsdp")],
+)
+def test_muon_and_evaluation_in_the_loop_need_what_fsdp_shards(override, words):
+    said = refusal(smoke, "compute={workers: 2, strategy: fsdp}", override)
+    assert override.partition("=")[0] in said and words in said
 
 
 @rejects("if «not batch <= every <= run.tokens→False»:", "an evaluation that never comes")
@@ -285,11 +289,6 @@ def test_muon_and_fsdp_exclude_each_other():
 def test_evaluation_in_the_loop_comes_within_the_training(tokens):
     said = refusal(smoke, f"evaluation.every_tokens={tokens}")
     assert f"evaluation.every_tokens: {tokens} is outside 520 … 10400" in said
-
-
-def test_evaluation_in_the_loop_needs_a_whole_model():
-    sharded = "compute={workers: 2, strategy: fsdp}"
-    assert "is fsdp" in refusal(smoke, sharded, "evaluation.every_tokens=5200")
 
 
 HINT = "missing; entries of data start from /source"

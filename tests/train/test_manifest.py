@@ -32,6 +32,10 @@ def of_compute(**changes):
     return lambda experiment, run: vars(experiment.compute).update(changes)
 
 
+def of_evaluation(**changes):
+    return lambda experiment, run: vars(experiment.evaluation).update(changes)
+
+
 @rejects("«asdict(spec.optim),→»", "checkpoints of another optimizer gone on from")
 @rejects("«spec.experiment.compute.precision.value,→»", "checkpoints of another precision")
 @pytest.mark.parametrize(
@@ -42,19 +46,11 @@ def of_compute(**changes):
         *(of_model("optim", name=OptimizerName.muon), of_model("optim", width_scaling=8)),
         *(of_model("optim", lr=0.5), of_model("optim", beta2=0.9), of_model("optim", clip=2.0)),
         *(of_model("architecture", norm_eps=0.1), of_model("architecture", latent_std=0.7)),
-        of_compute(precision=Precision.bf16),
+        *(of_compute(precision=Precision.bf16), of_evaluation(every_tokens=5200)),
     ],
 )
-def test_what_decides_weights_is_in_the_hash(change):
-    assert spec_hash(change) != spec_hash()
-
-
-def test_evaluation_in_the_loop_is_in_the_hash():
-    """It changes no weight, but the curve, which a finished run would not get."""
-
-    def change(experiment, run):
-        experiment.evaluation.every_tokens = 5200
-
+def test_what_decides_weights_is_in_the_hash_and_so_is_evaluation_in_the_loop(change):
+    """The latter changes no weight, but the curve, which a finished run would not get."""
     assert spec_hash(change) != spec_hash()
 
 
@@ -70,7 +66,7 @@ def test_data_and_the_version_of_torch_are_in_the_hash(monkeypatch):
     [
         *(of_compute(accumulate=2), of_compute(workers=2), of_compute(compile=False)),
         *(of_compute(strategy=Strategy.fsdp), of_compute(activation_checkpointing=True)),
-        lambda experiment, run: vars(experiment.evaluation).update(seed=3),
+        of_evaluation(seed=3),
     ],
 )
 def test_what_decides_memory_and_speed_alone_is_not(change):
