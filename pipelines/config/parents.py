@@ -9,9 +9,9 @@ from pipelines.config.schema import Arm, Experiment
 
 def parent_fits(experiment: Experiment, key: str, run: Arm) -> None:
     start = run.init_from
-    for name in ("extra_blocks", "random_prefix"):
-        if start and (count := getattr(run, name)):
-            raise ValueError(f"{key}.{name}: {count}, but its parent has none")
+    for setting in ("extra_blocks", "random_prefix"):
+        if start and (count := getattr(run, setting)):
+            raise ValueError(f"{key}.{setting}: {count}, but its parent has none")
     if start.run is None:
         if start:
             check_copied_encoder(experiment, key, run)

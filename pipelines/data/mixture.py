@@ -32,8 +32,8 @@ class Tally:
         self.empty += int((size == 0).sum())
         self.duplicates += int(((size > 0) & ~kept).sum())
         place = part[kept], documents["held_out"][kept].astype(np.int64)
-        for total, amount in zip(self.kept, (1, size[kept]), strict=True):
-            np.add.at(total, place, amount)
+        np.add.at(self.kept[0], place, 1)
+        np.add.at(self.kept[1], place, size[kept])
 
     def lines(self, data: TextData) -> Iterator[str]:
         for split, (count, size) in zip(SPLITS, self.kept.sum(1).T.tolist(), strict=True):
