@@ -19,7 +19,7 @@ from pipelines.common.errors import UserError
 from pipelines.compose import CONF, compose_valid
 from pipelines.config.schema import Arm, Experiment, Optim
 from pipelines.sweep.outcome import TrialOutcome
-from pipelines.sweep.plan import SweepPlan, trial_name, with_settings
+from pipelines.sweep.plan import SweepPlan, trial_name
 
 WRITTEN_BY = "# Written by `python -m pipelines.sweep sweep={name}`"
 EXPERIMENT_HEADER = """\
@@ -63,8 +63,9 @@ def check_replaceable(path: Path, sweep: str) -> None:
         raise UserError(f"{path}: not written by the sweep, which would replace it; rename it")
 
 
-def defaults(kind: type) -> Any:
-    return OmegaConf.to_container(OmegaConf.structured(kind), enum_to_str=True)
+def plain(settings: Any) -> Any:
+    """A dataclass, of which a class stands for its defaults, as YAML holds it."""
+    return OmegaConf.to_container(OmegaConf.structured(settings), enum_to_str=True)
 
 
 def without_defaults(value: Any, default: Any) -> Any:
@@ -84,11 +85,11 @@ def write_best(plan: SweepPlan, arms: dict[str, str]) -> Path:
     runs: dict[str, Any] = {}
     presets: dict[str, Any] = {}
     for arm, trial in arms.items():
-        settings = plan.settings[trial]
-        run, preset = with_settings(base, plan.sweep.run, settings)
+        spec, settings = plan.trials[trial], plan.settings[trial]
+        run = plain(spec.run)
         if own := {key: value for key, value in settings.items() if not key.startswith("run.")}:
             run["model"] += f"_{trial_name(own)}"  # a size with a recipe of its own
-        presets[run["model"]] = preset
+        presets[run["model"]] = plain(spec.experiment.models[spec.run.model])
         del run["seed"]
         runs[arm] = run
     first = 1 + max(spec.run.seed for spec in plan.trials.values())
@@ -99,8 +100,8 @@ def write_best(plan: SweepPlan, arms: dict[str, str]) -> Path:
         for key, entry in data.items()
         for part, each in entry.get("parts", {}).items()
     ]
-    whole, arm = defaults(Experiment), defaults(Arm)
-    model = {"architecture": defaults(ModelConfig), "optim": defaults(Optim)}
+    whole, arm = plain(Experiment), plain(Arm)
+    model = {"architecture": plain(ModelConfig), "optim": plain(Optim)}
     groups = ["compute", "evaluation"]
     groups += ["suite"] * any(entry["source"] == "text" for entry in data.values())
     experiment = {

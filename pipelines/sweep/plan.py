@@ -9,6 +9,7 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
+from ftmodel.model.limits import check_limits
 from pipelines.artifacts.run_spec import RunSpec
 from pipelines.common.errors import UserError
 from pipelines.compose import compose_config
@@ -64,29 +65,21 @@ def value_name(value: Any) -> str:
     return text.replace(".", "p").replace("-", "m").replace("+", "")
 
 
-def with_settings(
-    base: dict[str, Any], run_name: str, settings: Settings
-) -> tuple[dict[str, Any], dict[str, Any] | None]:
-    """The base run with these settings, and so its model's preset; None: no such model."""
-    run = base["runs"][run_name]
-    preset = base["models"].get(settings.get("run.model", run["model"]))
-    changed: Any = OmegaConf.create({"run": run, **(preset or {})})
+def trial_spec(plan: SweepPlan, name: str, settings: Settings) -> RunSpec:
+    """The base run with these settings, and its model, in the base experiment as its only run."""
+    base = plan.base
+    run = base["runs"][plan.sweep.run]
+    known = base["models"].get(settings.get("run.model", run["model"]))  # None: no such model
+    node: Any = OmegaConf.create({"run": run, **(known or {})})
     for key, value in settings.items():
-        OmegaConf.update(changed, key, value)
-    plain: Any = OmegaConf.to_container(changed)
-    run = plain.pop("run")
+        OmegaConf.update(node, key, value)
+    preset: Any = OmegaConf.to_container(node)
+    run = preset.pop("run")
     if run["kappa_bits"] is None:
         run |= {"kappa_warmup_steps": 0, "beta": 1.0, "latent_bits": None, "latent_block": None}
-    return run, preset and plain
-
-
-def trial_spec(plan: SweepPlan, name: str, settings: Settings) -> RunSpec:
-    """The base run with these settings, as the only run of the base experiment."""
-    base = plan.base
-    run, preset = with_settings(base, plan.sweep.run, settings)
     changed = {
         "name": plan.experiment,
-        "models": base["models"] | ({run["model"]: preset} if preset else {}),
+        "models": base["models"] | ({run["model"]: preset} if known else {}),
         "runs": {name: run},
         "arms": {},
         "seeds": [],
@@ -100,9 +93,11 @@ def trial_spec(plan: SweepPlan, name: str, settings: Settings) -> RunSpec:
     return RunSpec(parse(config, f"conf/sweep/{plan.name}.yaml"), name)
 
 
-def make_plan(name: str, sweep: Sweep, config: DictConfig) -> SweepPlan:
-    """All trials over the composed experiment ``config``, validated; raises UserError."""
+def compose_plan(name: str, overrides: list[str]) -> tuple[SweepPlan, DictConfig]:
+    """All trials of a sweep, validated, and its composed base experiment; raises UserError."""
+    sweep, others = read_sweep(name, overrides)
     source = f"conf/sweep/{name}.yaml"
+    config = compose_config([f"experiment={sweep.experiment}", *others])
     parse(config.copy(), f"conf/experiment/{sweep.experiment}.yaml")
     base: dict[str, Any] = OmegaConf.to_container(config)  # type: ignore[assignment]
     if sweep.run not in base["runs"]:
@@ -110,6 +105,7 @@ def make_plan(name: str, sweep: Sweep, config: DictConfig) -> SweepPlan:
         raise UserError(f"{source}: run: {sweep.run!r} is not one of {known} ({sweep.experiment})")
     plan = SweepPlan(name, sweep, base, {}, {}, {})
     try:
+        check_limits(sweep)
         make_scheduler(sweep.asha, Path())
         if not sweep.space:
             raise ValueError("space: empty; a sweep needs at least one setting")
@@ -136,11 +132,4 @@ def make_plan(name: str, sweep: Sweep, config: DictConfig) -> SweepPlan:
             raise ValueError(f"space.run.data: bounds on {known} cannot be compared")
     except ValueError as error:
         raise UserError(f"{source}: {error}") from None
-    return plan
-
-
-def compose_plan(name: str, overrides: list[str]) -> tuple[SweepPlan, DictConfig]:
-    """The plan of a sweep and its composed base experiment."""
-    sweep, others = read_sweep(name, overrides)
-    config = compose_config([f"experiment={sweep.experiment}", *others])
-    return make_plan(name, sweep, config), config
+    return plan, config

@@ -38,7 +38,7 @@ from pipelines.compose import write_params
 from pipelines.config.schema import Compute
 from pipelines.sweep.asha import make_scheduler
 from pipelines.sweep.best import best_arms, best_path, check_replaceable, write_best
-from pipelines.sweep.mlflow_runs import close_parent, mark, open_parent
+from pipelines.sweep.mlflow_runs import close_parent, end_trial, open_parent
 from pipelines.sweep.outcome import DONE, TrialOutcome, by_bound, trial_table
 from pipelines.sweep.plan import SweepPlan, compose_plan
 from pipelines.sweep.schema import known_sweeps
@@ -118,9 +118,6 @@ def run_trials(plan: SweepPlan, folder: Path, parent: str) -> tune.ResultGrid:
     """Run all trials that have not ended under an earlier command."""
     before = known_results(folder)
     ended = before.num_terminated if before else 0
-    if not before and {path.parent for path in folder.parent.glob("*/tuner.pkl")} - {folder}:
-        changed = "settings, data or code changed: it starts anew, but keeps what is trained"
-        print(f"sweep {plan.name}: {changed}")
     print(f"sweep {plan.name}: {len(plan.trials)} trials, {ended} ended before", flush=True)
     if before and ended == len(plan.trials):
         return before
@@ -165,7 +162,7 @@ def sweep_once(plan: SweepPlan, folder: Path) -> None:
         outcomes = [TrialOutcome.of(r.config["trial"], r.metrics, r.error) for r in results]
         for each in outcomes:
             if each.state != DONE:
-                mark(plan.trials[each.name], parent.journal.run.key, each.error)
+                end_trial(plan.trials[each.name], parent.journal.run.key, bool(each.error))
         print("\n".join(trial_table(outcomes)))
         if not any(each.bound for each in outcomes):
             raise UserError(f"no trial is done: {max(each.error for each in outcomes)}")

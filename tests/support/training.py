@@ -66,10 +66,11 @@ def same(a, b):
     return a.keys() == b.keys() and all(torch.equal(a[k], b[k]) for k in a)
 
 
-def tracked_runs():
-    client = MlflowClient(f"sqlite:///{Path('mlflow.db').resolve()}")
-    experiment = client.get_experiment_by_name("smoke")
-    return client, client.search_runs([experiment.experiment_id])
+def tracked_runs(folder=Path(), experiment="smoke"):
+    """A client of the folder's MLflow store, and the runs of the experiment there."""
+    client = MlflowClient(f"sqlite:///{(folder / 'mlflow.db').resolve()}")
+    key = client.get_experiment_by_name(experiment).experiment_id
+    return client, client.search_runs([key])
 
 
 def check_close(rows, expected, rel=1e-4):

@@ -10,7 +10,7 @@ from pipelines.artifacts.run_spec import RunSpec
 from pipelines.common.errors import UserError
 from pipelines.config.load import load_experiment
 from pipelines.sweep import trial
-from pipelines.sweep.mlflow_runs import mark, nest
+from pipelines.sweep.mlflow_runs import end_trial, nest
 from pipelines.sweep.outcome import BOUND, ERROR, FRACTION, TRAINING_BOUND
 from pipelines.tracking.journal import Journal, journals, read_journal
 from pipelines.tracking.live import Tracking
@@ -97,27 +97,20 @@ def test_a_trial_of_several_workers_reports_the_same_and_is_evaluated_on_a_worke
     worker.assert_called_once()
 
 
-def test_a_trial_that_fails_says_why_in_mlflow_and_in_its_log(smoke, heard):
-    smoke.models["target_small"].optim.lr = 1e30
-    with pytest.raises(UserError, match="the gradient is not finite at step 2") as failure:
-        run_smoke_trial(smoke)
-    assert BOUND not in heard[-1]
-    assert "Traceback" in LOG.read_text()
-    mark(RunSpec(smoke, NAME), "key", str(failure.value))
-    (tracked,) = tracked_trials()
-    assert (tracked.status, tracked.parent) == ("FAILED", "key")
-    assert tracked.tags["failure"] == str(failure.value)
-    assert tracked.step == 1
-
-
 @rejects("if «failure.exists()→False»:", "a trial that fails trained again and again")
-def test_a_trial_that_fails_by_itself_is_trained_again_by_another_command_alone(smoke, heard):
+def test_a_trial_that_fails_says_why_in_its_log_and_is_trained_again_by_another_command_alone(
+    smoke, heard
+):
     smoke.models["target_small"].optim.lr = 1e30
     for command, trained in (("first", True), ("first", False), ("second", True)):
         heard.clear()
         with pytest.raises(UserError, match="the gradient is not finite at step 2"):
             run_smoke_trial(smoke, command)
         assert bool(heard) == trained
+        assert all(BOUND not in each for each in heard)
+    assert LOG.read_text().count("Traceback") == 2
+    (tracked,) = tracked_trials()
+    assert (tracked.status, tracked.parent, tracked.step) == ("FAILED", "key", 1)
 
 
 def steps(tracked):
@@ -134,22 +127,21 @@ def test_a_trial_that_was_stopped_is_no_failure_and_may_go_on(smoke, heard, monk
         patch.setattr(trial.tune, "report", report)
         with pytest.raises(SystemExit):
             run_smoke_trial(smoke)
-    for _ in range(2):
-        mark(RunSpec(smoke, NAME), "key", "")
-        (tracked,) = tracked_trials()
-        assert (tracked.status, tracked.tags["stopped_early"]) == ("KILLED", "yes")
-        assert steps(tracked) == [1, 2, 3, 4, 5, 6]
+    end_trial(RunSpec(smoke, NAME), "key", failed=True)  # has ended
+    (tracked,) = tracked_trials()
+    assert (tracked.status, steps(tracked)) == ("KILLED", [1, 2, 3, 4, 5, 6])
     run_smoke_trial(smoke)
     assert heard[:6] == heard[6:12]  # no checkpoint yet: trained anew, to the same figures
     (tracked,) = tracked_trials()
-    assert steps(tracked) == list(range(1, 21))
-    assert (tracked.status, tracked.tags["stopped_early"]) == ("FINISHED", "")
+    assert (tracked.status, steps(tracked)) == ("FINISHED", [*range(1, 21)])
 
 
-def test_a_trial_whose_process_was_lost_is_nested_and_has_failed(smoke):
-    mark(RunSpec(smoke, NAME), "key", "its process was lost")
+@rejects('"FAILED" if «failed→not failed» else', "trials that ASHA has stopped shown as failed")
+@pytest.mark.parametrize(("failed", "status"), [(True, "FAILED"), (False, "KILLED")])
+def test_a_trial_whose_process_was_lost_is_nested_and_ended(smoke, failed, status):
+    end_trial(RunSpec(smoke, NAME), "key", failed)
     (tracked,) = tracked_trials()
-    assert (tracked.status, tracked.parent) == ("FAILED", "key")
+    assert (tracked.status, tracked.parent) == (status, "key")
 
 
 def test_runs_are_nested_also_when_the_parent_is_sent_later(workspace):
