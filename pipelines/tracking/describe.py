@@ -1,7 +1,6 @@
 """What MLflow shows of a run and an experiment before it has figures: parameters, tags, notes."""
 
 import getpass
-import sys
 from dataclasses import asdict
 from typing import Any
 
@@ -63,27 +62,20 @@ def run_tags(manifest: Manifest, command: str = "") -> dict[str, str]:
     tags = {
         "arm": "baseline" if manifest.run["kappa_bits"] is None else "free transformer",
         MLFLOW_GIT_COMMIT: manifest.git_revision,
-        **source_tags(run_note(manifest, command)),
+        **source_tags(run_note(manifest, command), command),
     }
     return {key: value for key, value in tags.items() if value}
 
 
-def source_tags(note: str) -> dict[str, str]:
+def source_tags(note: str, command: str) -> dict[str, str]:
     """Tags that MLflow shows: the description, and who ran what."""
     name_user()
     return {
         MLFLOW_RUN_NOTE: note[:MAX_TAG],
-        MLFLOW_SOURCE_NAME: source_name(),
+        MLFLOW_SOURCE_NAME: command,
         MLFLOW_SOURCE_TYPE: "LOCAL",
         MLFLOW_USER: getpass.getuser(),
     }
-
-
-def source_name() -> str:
-    """The command's module; that of `ftlab` and of a worker of Ray is another, and they train."""
-    spec = sys.modules["__main__"].__spec__
-    name = spec.name.removesuffix(".__main__") if spec else ""
-    return name if name.startswith("pipelines.") else "pipelines.train"
 
 
 def run_note(manifest: Manifest, command: str) -> str:

@@ -8,6 +8,7 @@ of DVC.
 
 import json
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from time import time
 from typing import Any
@@ -27,20 +28,13 @@ def read_journal(path: Path) -> Tracked:
     run = Tracked()
     try:
         for line in path.read_bytes().splitlines():
-            if content := decoded(line):
-                run.read_line(content)
+            with suppress(ValueError):  # empty, or cut short by a kill
+                run.read_line(json.loads(line))
     except (OSError, LookupError, TypeError):
         run.key = ""
     if not run.key:
         raise UserError(f"{path}: no journal of a run here, or a damaged one")
     return run
-
-
-def decoded(line: bytes) -> Any:
-    try:
-        return json.loads(line)
-    except ValueError:  # empty, or cut short by a kill
-        return None
 
 
 class Journal:
@@ -98,7 +92,6 @@ def open_journal(
         key=manifest.tracking_key,
         experiment=manifest.experiment,
         run_name=manifest.run_name,
-        spec_hash=manifest.spec_hash,
         params=run_params(manifest, experiment),
         tags=run_tags(manifest, command) | statement_tags(experiment),
         inputs=of_data(manifest.run["data"], manifest.data_hash),

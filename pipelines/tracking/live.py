@@ -33,12 +33,6 @@ class Tracking:
         """Of the training curve: its figures go to curve/ and curve_by_tokens/."""
         self.journal.add_row(row, self.system.sample)
 
-    def log_figures(self, prefix: str, figures: dict[str, float], step: int) -> None:
-        self.journal.append(prefix=prefix, figures=figures, step=step)
-
-    def tag(self, **tags: str) -> None:
-        self.journal.append(tags=tags)
-
     def keep_up(self) -> None:
         wait = 0.0
         with suppress(UserError):  # somebody has deleted the journal: the next line to it says so

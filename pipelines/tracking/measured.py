@@ -100,9 +100,10 @@ def add_suite(run: Tracked, suite: SuiteResults, at: int) -> None:
     """At every budget; standard errors are tags, by the tokens of the budget."""
     run.tags["suite"] = f"{suite.suite}, {suite.harness}, seed {suite.seed}"
     run.inputs = run.inputs + [benchmark(name, suite) for name in suite.tasks]
+    trained = max(p.step for p in run.points if p.key.startswith("curve_by_tokens/"))
     checkpoints: list[tuple[int, int | None, Mapping[str, TaskScore]]] = [
         *((each.tokens, each.listed, each.tasks) for each in suite.budgets[:-1]),
-        (trained_tokens(run), None, suite.tasks),
+        (trained, None, suite.tasks),
     ]
     errors: dict[str, dict[int, float]] = defaultdict(dict)
     for tokens, listed, tasks in checkpoints:
@@ -116,11 +117,6 @@ def add_suite(run: Tracked, suite: SuiteResults, at: int) -> None:
                 if each.se is not None:
                     errors[f"suite.{key}_se"][tokens] = each.se
     run.tags |= {key: dumps(by_tokens) for key, by_tokens in errors.items()}
-
-
-def trained_tokens(run: Tracked) -> int:
-    """Where its curve ends."""
-    return max(point.step for point in run.points if point.key.startswith("curve_by_tokens/"))
 
 
 def benchmark(name: str, suite: SuiteResults) -> dict[str, str]:

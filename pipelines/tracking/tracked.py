@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 
 from pipelines.artifacts.paths import checkpoint_path
 
-KEPT = ("kappa_bits", "seed", "data", "model")  # parameters of a run that its logged models have
+# parameters of a run that its logged models have
+KEPT = ("kappa_bits", "seed", "data", "model", "config_hash")
 
 
 class Point(NamedTuple):
@@ -27,7 +28,6 @@ class Tracked:
     experiment: str = ""
     run_name: str = ""
     key: str = ""  # of this very training; a tag by which the run is found in MLflow
-    spec_hash: str = ""
     started: int = 0
     ended: int | None = None
     status: str = "RUNNING"
@@ -47,7 +47,6 @@ class Tracked:
             vars(self).update(line["run"], started=at)
         self.parent = line.get("parent", self.parent)
         self.tags = self.tags | line.get("tags", {})
-        self.files = self.files + [Path(name) for name in line.get("files", [])]
         self.add(line.get("prefix", ""), line.get("figures", {}), line.get("step", 0), at)
         if status := line.get("status"):
             self.status, self.ended = status, None if status == "RUNNING" else at
@@ -76,7 +75,7 @@ class Tracked:
         name = model_name(self.run_name, listed)
         path = checkpoint_path(self.experiment, self.run_name, listed)
         params = {key: self.params[key] for key in KEPT if key in self.params}
-        tags = {"checkpoint": str(path), "config_hash": self.spec_hash, "run": self.run_name}
+        tags = {"checkpoint": str(path), "run": self.run_name}
         if all(model["name"] != name for model in self.models):
             params |= {"tokens": str(tokens)}
             self.models.append({"name": name, "params": params, "tags": tags})

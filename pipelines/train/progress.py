@@ -69,7 +69,7 @@ class CollapseWarning(StepCallback):
         kl = [row.kl_bits or 0.0 for row in rows]
         if collapsed(kl, self.kappa, of=self.of):
             self.warned = True
-            self.tracking.tag(collapsed="yes")
+            self.tracking.journal.append(tags={"collapsed": "yes"})
             name = self.tracking.journal.run.run_name
             say(
                 f"{name}: the latent has collapsed: for a third of the "

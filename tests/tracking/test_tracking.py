@@ -9,7 +9,6 @@ from threading import Thread
 
 import pytest
 from alembic.operations import Operations
-from mlflow import MlflowClient
 
 from pipelines.tracking.__main__ import main
 from pipelines.tracking.journal import Journal
@@ -103,22 +102,12 @@ def test_a_line_of_a_journal_that_a_kill_cut_short_is_left_out_and_the_next_is_n
     ]  # fmt: skip
 
 
-def test_another_store_gets_the_run_with_everything(project, monkeypatch):
-    """As on another machine, of which a sync knows no more than what lies on disk."""
-    before = everything()
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{project}/other.db")
-    sync()
-    client = MlflowClient(f"sqlite:///{project}/other.db")
-    found = client.get_experiment_by_name("smoke")
-    (run,) = client.search_runs([found.experiment_id])
-    assert (run.info.status, run.data.params) == ("FINISHED", before["params"])
-    assert run.data.metrics.keys() == before["metrics"].keys()
-
-
-def test_a_run_deleted_in_mlflow_is_made_anew_with_everything(project):
+def test_a_run_deleted_in_mlflow_is_made_anew_with_everything_by_its_stage_alone(project):
     before = everything()
     client, (run,) = tracked_runs()
     client.delete_run(run.info.run_id)
+    main()
+    assert tracked_runs()[1] == []
     sync()
     # logged models are not deleted with their run, and have the figures of the new one as well
     assert everything() | {"models": before["models"]} == before

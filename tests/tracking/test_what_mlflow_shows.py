@@ -115,7 +115,7 @@ def test_a_run_says_what_it_is_what_may_be_compared_and_what_made_it():
     assert "`bound/bits_per_token`" in note and "docs/measurement/differences.md" in note
     assert "`dvc repro train@name`" in note
     assert tags["mlflow.source.type"] == "LOCAL"
-    assert tags["mlflow.user"] and tags["mlflow.source.name"].startswith("pipelines.")
+    assert tags["mlflow.user"] and tags["mlflow.source.name"] == "dvc repro train@name"
 
 
 @rejects('«tags.get(MLFLOW_RUN_NOTE, "") in ours→True»', "a description replaces the user's own")

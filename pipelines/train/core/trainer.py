@@ -122,7 +122,7 @@ class SegmentTraining:
         if not self.tracking:
             return
         figures = {key: value for key, value in vars(losses).items() if value is not None}
-        self.tracking.log_figures("start", figures, step=0)
+        self.tracking.journal.append(prefix="start", figures=figures, step=0)
         words = f"nats per token before the first step: {losses.parent:.4f} of the parent"
         if losses.prior is not None:
             words += (
