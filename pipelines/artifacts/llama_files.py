@@ -17,7 +17,6 @@ from pipelines.artifacts.tokens.byte_tokenizer import read_tokenizer
 from pipelines.common.errors import UserError
 
 CONFIG, TOKENIZER = "config.json", "tokenizer.json"
-ORIGIN = "origin.json"  # beside a model that `pretrained` has fetched
 INDEX, WEIGHTS = "model.safetensors.index.json", "model.safetensors"
 
 
@@ -86,10 +85,3 @@ def read_llama(path: Path) -> Llama:
     file = path / TOKENIZER
     tokenizer = read_tokenizer(file) if file.exists() else None
     return Llama(read_json(path / CONFIG), weights, tokenizer)
-
-
-def hub_name(path: Path) -> str | None:
-    """What the Hugging Face hub calls the model at ``path``, if it is known."""
-    origin = (path.parent if path.suffix == ".gguf" else path) / ORIGIN
-    name = read_json(origin).get("base_model") if origin.is_file() else None
-    return name if isinstance(name, str) else None

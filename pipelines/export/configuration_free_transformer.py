@@ -12,8 +12,7 @@ class FreeTransformerConfig(PretrainedConfig):
     """``ModelConfig`` and a vocabulary size, under transformers' names for them, too."""
 
     model_type = "free_transformer"
-    keys_to_ignore_at_inference = ["past_key_values"]  # noqa: RUF012, as transformers declares it
-    attribute_map = {  # noqa: RUF012
+    attribute_map = {  # noqa: RUF012, as transformers declares it
         "hidden_size": "d_model",
         "intermediate_size": "ffn_width",
         "num_hidden_layers": "n_layers",

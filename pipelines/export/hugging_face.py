@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from safetensors.torch import save_file
-from tokenizers import Tokenizer
 from tokenizers.processors import TemplateProcessing
 from torch import Tensor
 from transformers import AutoConfig, GenerationConfig, PreTrainedConfig, PreTrainedTokenizerFast
@@ -32,7 +31,8 @@ def configuration(
     """
     entries = llama_config(model.config, rows or shards.metadata.vocab_size)
     family = entries.pop("model_type")
-    if family == "qwen2" and QWEN_2 not in patterns(shards.tokenizer()):
+    cuts = json.loads(shards.tokenizer().to_str())["pre_tokenizer"]
+    if family == "qwen2" and QWEN_2 not in map(pattern_of, pre_tokenizer_parts(cuts)):
         raise ValueError(
             "qkv_bias: transformers 5 splits the text of every Qwen2 by that model's pattern, "
             "but this tokenizer has another"
@@ -48,11 +48,6 @@ def configuration(
 
 def special_tokens(shards: Shards) -> dict[str, Any]:
     return dict.fromkeys(SPECIAL_TOKENS, shards.metadata.end_of_text)
-
-
-def patterns(fast: Tokenizer) -> list[str]:
-    """By which a tokenizer cuts text, one after the other."""
-    return [*map(pattern_of, pre_tokenizer_parts(json.loads(fast.to_str())["pre_tokenizer"]))]
 
 
 def write(
@@ -112,19 +107,14 @@ def tokenizer(shards: Shards, context: int) -> PreTrainedTokenizerFast:
     settings: dict[str, Any] = {"model_max_length": context, "padding_side": "left"}
     if (end := shards.metadata.end_of_text) is None:  # rows, which begin as they do
         return PreTrainedTokenizerFast(tokenizer_object=fast, **settings)
+    name = fast.id_to_token(end)
+    fast.post_processor = TemplateProcessing(
+        single=f"{name} $A", pair=f"{name} $A $B", special_tokens=[(name, end)]
+    )
     return PreTrainedTokenizerFast(
-        tokenizer_object=starting(fast, end),
+        tokenizer_object=fast,
         **settings,
-        **dict.fromkeys(("bos_token", "eos_token", "pad_token"), fast.id_to_token(end)),
+        **dict.fromkeys(("bos_token", "eos_token", "pad_token"), name),
         split_special_tokens=True,
         clean_up_tokenization_spaces=False,
     )
-
-
-def starting(fast: Tokenizer, token: int) -> Tokenizer:
-    """The tokenizer, putting a token before every text."""
-    name = fast.id_to_token(token)
-    fast.post_processor = TemplateProcessing(
-        single=f"{name} $A", pair=f"{name} $A $B", special_tokens=[(name, token)]
-    )
-    return fast

@@ -5,7 +5,7 @@ from pathlib import Path
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from ftmodel.designs.design import LatentDesign, Prior
-from pipelines.artifacts import llama_files, results
+from pipelines.artifacts import results
 from pipelines.artifacts.checkpoint import Manifest
 from pipelines.artifacts.paths import results_folder
 from pipelines.artifacts.results import BudgetFigures, EvaluationResult, Figures
@@ -49,7 +49,6 @@ def of_run(experiment: Experiment, manifest: Manifest, tokens: int) -> str:
         manifest=manifest,
         run=run,
         tokens=tokens,
-        base_model=base_model(experiment, manifest.run_name),
         bits=bits,
         kappa=fraction(run["kappa_bits"]) if bits else "",
         started=started,
@@ -58,15 +57,6 @@ def of_run(experiment: Experiment, manifest: Manifest, tokens: int) -> str:
         bounds=bound_lines(experiment, manifest, tokens),
         prior=PRIORS[design.prior].format(bits),
     )
-
-
-def base_model(experiment: Experiment, name: str) -> str:
-    """Front matter: the hub's name of what the run or its parent began with; empty if unknown."""
-    start = experiment.runs[name].init_from
-    if start.run is not None:
-        return base_model(experiment, start.run)
-    known = llama_files.hub_name(Path(start.hf)) if start.hf is not None else None
-    return f"\nbase_model: {known}" if known else ""
 
 
 def bound_lines(experiment: Experiment, manifest: Manifest, tokens: int) -> str:

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 import torch
-import yaml
 from gguf import GGUFReader, GGUFWriter
 from mlflow import MlflowClient
 from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -20,6 +19,7 @@ from pipelines.evaluate.stage import measure
 from pipelines.export import model_card
 from pipelines.export.build import main, writer
 from pipelines.tracking.store import store_uri
+from tests.support import settings
 from tests.support.mutants import rejects
 from tests.support.results import change, figures, run, write_experiment
 from tests.support.training import RUN, train_run
@@ -63,31 +63,19 @@ def test_a_run_on_the_target_task(workspace, capsys):
     assert (workspace / model.tags["exported"]).samefile(folder)
 
 
-@rejects(
-    "«check_manifest(path, manifest, spec)→None»",
-    "a checkpoint that params.yaml does not describe is exported",
-    file="artifacts/manifest.py",
-)
 def test_a_free_transformer(workspace):
     """With a card that calls bounds bounds; what cannot be had leaves nothing."""
     with pytest.raises(UserError, match=f"{RUN}/last.ckpt: no checkpoint here"):
         main(RUN, "hf", None, None)
     with pytest.raises(UserError, match=r"^--tokens: .* has no checkpoint at 7 tokens, only at "):
         main(RUN, "hf", 7, None)
-    described = Path("params.yaml").read_text()
-    params = yaml.safe_load(described)
-    params["runs"][RUN]["budgets"] = [5200]
-    Path("params.yaml").write_text(yaml.safe_dump(params))
+    undo = settings.change(f"runs.{RUN}.budgets", [5200])
     with pytest.raises(UserError, match=f"{RUN}/5200.ckpt: no checkpoint here"):
         main(RUN, "hf", 5200, None)
-    Path("params.yaml").write_text(described)
+    undo()
     train_run()
     with pytest.raises(UserError, match=f"^{RUN}: a Free Transformer is not a Llama"):
         main(RUN, "gguf", None, "there")
-    Path("params.yaml").write_text(described.replace("kappa_bits: 0.125", "kappa_bits: 0.25"))
-    with pytest.raises(UserError, match=r"not the run that params\.yaml describes"):
-        main(RUN, "hf", None, None)
-    Path("params.yaml").write_text(described)
     assert not list(workspace.glob("*there*")) and not list(workspace.glob("exports/**/*"))
     evaluate(RUN)
     main(RUN, "hf", None, None)
@@ -113,9 +101,7 @@ def test_a_free_transformer(workspace):
 @torch.no_grad()
 def test_a_run_on_text_as_gguf(workspace, monkeypatch):
     """What is there is not written over, and a disk that is full leaves nothing."""
-    params = yaml.safe_load(Path("params.yaml").read_text())
-    params["runs"][TEXT_RUN]["kappa_bits"] = None
-    Path("params.yaml").write_text(yaml.safe_dump(params))
+    settings.change(f"runs.{TEXT_RUN}.kappa_bits", None)
     train_run(TEXT_RUN)
     main(TEXT_RUN, "gguf", None, None)
     file = workspace / f"exports/smoke/{TEXT_RUN}.gguf"

@@ -87,17 +87,6 @@ def test_copied_weights_have_a_learning_rate_of_their_own(parent, capsys):
     assert copied(model, RunSpec(experiment, "child")) == names, "its parent has a latent, too"
 
 
-def test_the_card_of_a_child_names_the_base_model_on_the_hub(workspace):
-    experiment = load_experiment()
-    run, parent = experiment.runs[RUN], experiment.runs["baseline"]
-    assert model_card.base_model(experiment, RUN) == ""
-    parent.init_from, run.init_from = InitFrom(hf="llama/model.gguf"), InitFrom(run="baseline")
-    assert model_card.base_model(experiment, RUN) == ""
-    Path("llama").mkdir()
-    Path("llama/origin.json").write_text('{"base_model": "someone/llama"}')
-    assert model_card.base_model(experiment, RUN) == "\nbase_model: someone/llama"
-
-
 def child(init_from, name=RUN):
     experiment = load_experiment()
     experiment.runs[name].init_from = init_from
