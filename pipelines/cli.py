@@ -18,7 +18,6 @@ import click
 from pipelines.common import arguments, errors
 from pipelines.common.atomic_files import ROOT, check_writable
 from pipelines.common.errors import UserError
-from pipelines.common.shell_paths import check_ray
 
 SETTINGS = {"max_content_width": 100, "show_default": True}
 # what not every command needs, by the extra of pyproject.toml that installs it
@@ -60,14 +59,6 @@ def declared(module: str) -> tuple[str, list[click.Parameter]]:
     return ast.get_docstring(tree) or "", getattr(declaration, "__click_params__", [])[::-1]
 
 
-def refuse_paths(name: str) -> None:
-    """Raise UserError at once, not after seconds of imports, where Ray starts no worker."""
-    several = name == "train" and arguments.under("compute").get("workers", 1) != 1
-    on_ray = name in ("train", "evaluate", "suite") and bool(os.environ.get("RAY_ADDRESS"))
-    if name == "sweep" or several or on_ray:
-        check_ray()
-
-
 def give_cache() -> None:
     """See that the folder for what PyTorch compiles can be written: its modules need one."""
     if folder := os.environ.get("TORCHINDUCTOR_CACHE_DIR"):
@@ -93,7 +84,6 @@ def command(name: str) -> click.Command:
 
 def work(name: str, /, **given: Any) -> Callable[[], None]:
     def do() -> None:
-        refuse_paths(name)
         give_cache()
         try:
             import_module(COMMANDS[name]).main(**given)

@@ -17,12 +17,10 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from itertools import chain
 from pathlib import Path
-from threading import Thread
 
 from pipelines import cli
 from pipelines.common.atomic_files import ROOT, check_writable
@@ -35,7 +33,7 @@ INSTALLED_EXTRAS = ("lab", "cluster", "suite", "export")  # that `make` installs
 OK, COSTS, STOPS = "ok", "–", "!!"
 GB = 1e9
 MIN_DISK_GB, RECOMMENDED_DISK_GB = 1.0, 10.0
-NETWORK_SECONDS = 3.0  # for an answer
+WAIT_SECONDS = 10.0  # that a program may take to answer
 
 
 @dataclass
@@ -53,18 +51,12 @@ def python() -> Finding:
     return Finding("Python", value)
 
 
-def project_text(name: str) -> str:
-    """A file of the project; nothing, where only its code was copied to."""
-    path = ROOT / name
-    return path.read_text(encoding="utf-8") if path.exists() else ""
-
-
 def packages() -> Finding:
-    pinned = dict(re.findall(r"^(\S+)==(\S+)$", project_text("constraints.txt"), re.M))
-    project = tomllib.loads(project_text("pyproject.toml")).get("project", {})
-    extras = project.get("optional-dependencies", {})
-    lists = [project.get("dependencies", []), *(extras.get(name, []) for name in INSTALLED_EXTRAS)]
-    names = re.findall(r"^[\w-]+", "\n".join(chain(*lists)), re.M)
+    constraints = (ROOT / "constraints.txt").read_text(encoding="utf-8")
+    pinned = dict(re.findall(r"^(\S+)==(\S+)$", constraints, re.M))
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    extras = (project["optional-dependencies"][name] for name in INSTALLED_EXTRAS)
+    names = re.findall(r"^[\w-]+", "\n".join(chain(project["dependencies"], *extras)), re.M)
     missing, others = [], []
     for name in names:
         try:
@@ -219,10 +211,10 @@ def hub() -> Finding:
 
 
 def output_of(*command: str) -> str | None:
-    """What a program prints; None if it fails."""
+    """What a program prints; None if it fails or does not end in time."""
     try:
         process = subprocess.run(
-            command, capture_output=True, encoding="utf-8", errors="replace", timeout=10
+            command, capture_output=True, encoding="utf-8", errors="replace", timeout=WAIT_SECONDS
         )
     except (OSError, subprocess.TimeoutExpired):
         return None
@@ -230,20 +222,9 @@ def output_of(*command: str) -> str | None:
 
 
 def answers(url: str) -> bool:
-    """Whether a server answers in time; a name that no one resolves may take longer to fail."""
-    import requests
-
-    answered = []
-
-    def ask() -> None:
-        with suppress(requests.RequestException):
-            requests.head(url, timeout=NETWORK_SECONDS)
-            answered.append(True)
-
-    asking = Thread(target=ask, daemon=True)
-    asking.start()
-    asking.join(NETWORK_SECONDS)
-    return bool(answered)
+    """Whether a server answers. Another process asks: a name that no one resolves takes long."""
+    ask = f"import requests; requests.head({url!r}, timeout={WAIT_SECONDS})"
+    return output_of(sys.executable, "-c", ask) is not None
 
 
 CHECKS: tuple[Callable[[], Finding], ...] = (

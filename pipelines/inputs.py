@@ -128,14 +128,8 @@ def note_code(known: bool) -> None:
 
     ``known``: whether this stage has run here before, so that there may be results.
     """
-    first = not CODE.exists()
     changed = mirror(CODE)
-    if known and first:
-        print(
-            f"{CODE} is new: results here were made by a version of the project that did not keep "
-            "its code there, so every stage runs once more"
-        )
-    elif known and changed:
+    if known and changed:
         unnamed = len(changed) - MAX_FILES_NAMED
         more = f" and {unnamed} more" if unnamed > 0 else ""
         print(

@@ -42,8 +42,6 @@ from pipelines.tracking.registry import register_model
 # of report.md: its title, the name behind it in a comment, and what follows until the next
 SECTION = r"^## ([^\n]+)\n<!-- (\w+) -->\n(.*?)(?=^## [^\n]+\n<!-- |\Z)"
 STATED = r"<!-- stated -->\n+(.*?\n)\n*<!-- /stated -->"  # its question and expectations
-FIGURE_4 = ("figure4",)  # what is kept if no section is named
-UNKNOWN = "not recorded"
 README = """\
 # Part of the report, experiment `{name}`
 
@@ -107,7 +105,7 @@ def recorded_by(runs: list[RunResults], field: Callable[[Manifest], str]) -> str
     """A field that the trainings have recorded, with the names of the runs unless all agree."""
     by_value: dict[str, list[str]] = {}
     for run in runs:
-        by_value.setdefault(field(run.manifest) or UNKNOWN, []).append(run.name)
+        by_value.setdefault(field(run.manifest) or "not recorded", []).append(run.name)
     if len(by_value) == 1:
         return next(iter(by_value))
     return "; ".join(f"{value} ({', '.join(names)})" for value, names in by_value.items())
@@ -195,7 +193,7 @@ def main(folder: str | None = None, register: bool = False, section: Sequence[st
     if register:
         register_best(load_experiment())
     if folder:
-        keep_report(Path(folder), section or FIGURE_4)
+        keep_report(Path(folder), section or ["figure4"])
     elif not register:
         raise UserError("name a folder for the report, or --register")
 

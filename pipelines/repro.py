@@ -121,11 +121,13 @@ def cluster_slots(experiment: Experiment, jobs: str | None) -> list[Slot]:
     """On the cluster of RAY_ADDRESS, or one of this machine: stages go to it by themselves, each
     with the resources that `compute` asks for.
     """
-    from pipelines.cluster.connection import connect, own_address, runs_at_once  # others need none
+    import ray  # all else needs none
+
+    from pipelines.cluster.connection import connect, runs_at_once
 
     connect()
     fitting = runs_at_once(experiment.compute)
-    os.environ["RAY_ADDRESS"] = own_address()
+    os.environ["RAY_ADDRESS"] = ray.get_runtime_context().gcs_address
     return [{} for _ in range(int(jobs) if jobs else min(fitting, len(experiment.runs)))]
 
 

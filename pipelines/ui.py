@@ -58,7 +58,7 @@ def serve(port: int) -> subprocess.Popen[bytes]:
 
 def show(page: str) -> None:
     print(f"MLflow shows the runs at {page}", flush=True)
-    if os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY") or sys.platform == "darwin":
+    if os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"):
         webbrowser.open(page)
 
 
@@ -73,14 +73,9 @@ def wait_for(base: str) -> None:
         raise UserError(f"MLflow did not start at {base}; its output is above") from None
 
 
-def end(*_: object) -> None:
-    """Let SIGTERM end the server, too."""
-    raise SystemExit(143)
-
-
 @click.option("--port", type=click.IntRange(1, 65535), default=5000, help="Port on this machine.")
 def main(port: int = 5000) -> None:
-    signal.signal(signal.SIGTERM, end)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # which ends the server, too
     store = Store()  # makes the store if it is not there
     if store.uri.startswith("http"):
         show(address(store, store.uri.rstrip("/")))

@@ -154,11 +154,6 @@ def runs_at_once(compute: Compute) -> int:
     return sum(worker.fitting(node) for node in nodes()) // compute.workers
 
 
-def own_address() -> str:
-    """For RAY_ADDRESS, so that other processes join the same cluster."""
-    return ray.get_runtime_context().gcs_address
-
-
 def on_a_worker(experiment: Experiment, task: Callable[[], None]) -> None:
     """Run a task in this folder with a worker's resources; raises its UserError, or none fits."""
     connect()

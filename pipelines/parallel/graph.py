@@ -24,11 +24,8 @@ class Graph:
 
     def downstream(self, names: Iterable[str]) -> set[str]:
         """Stages with all that need them, directly or not."""
-        every = set(names)
-        for name in TopologicalSorter(self.needs).static_order():
-            if self.needs[name] & every:
-                every.add(name)
-        return every
+        wanted = set(names)
+        return {name for name in self.needs if self.upstream([name]) & wanted}
 
     def priorities(self, costs: dict[str, float]) -> dict[str, float]:
         """Of each stage, the costs on the longest way from its start to the end of the pipeline."""

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 import torch
-import yaml
 from ray.exceptions import ActorDiedError
 from ray.train import ControllerError, WorkerGroupError
 
@@ -21,6 +20,7 @@ from pipelines.train.core.checkpoint_callback import Checkpoints
 from pipelines.train.core.trainer import Shards
 from pipelines.train.distributed import explain
 from tests.cluster.conftest import train_on_ray
+from tests.support import settings
 from tests.support.training import RUN, check_close, tracked_runs, train_run
 from tests.train.test_budgets import change, published
 
@@ -34,26 +34,24 @@ def check_weights(weights, expected):
         assert torch.allclose(weights[name], value, rtol=1e-3, atol=1e-4), name
 
 
-@pytest.mark.parametrize("name", ["baseline", RUN])
-@pytest.mark.parametrize("strategy", list(Strategy))
-def test_neither_strategy_nor_micro_batches_change_curve_or_weights(forked, name, strategy):
-    weights, rows = train_on_ray(name, workers=2, strategy=strategy, accumulate=2)
+def check_as_in_one_process(name=RUN, **compute):
+    weights, rows = train_on_ray(name, workers=2, **compute)
     shutil.rmtree("resume")
     expected = train_run(name)
     check_close(rows, expected[1])
     check_weights(weights, expected[0])
 
 
+@pytest.mark.parametrize("name", ["baseline", RUN])
+@pytest.mark.parametrize("strategy", list(Strategy))
+def test_neither_strategy_nor_micro_batches_change_curve_or_weights(forked, name, strategy):
+    check_as_in_one_process(name, strategy=strategy, accumulate=2)
+
+
 @pytest.mark.parametrize("over", [FreeBits.batch, FreeBits.position])
 def test_a_hinge_of_the_whole_batch_is_that_of_one_process(forked, over):
-    params = yaml.safe_load(Path("params.yaml").read_text())
-    params["runs"][RUN]["latent"]["free_bits"] = str(over)
-    Path("params.yaml").write_text(yaml.safe_dump(params))
-    weights, rows = train_on_ray(workers=2)
-    shutil.rmtree("resume")
-    expected = train_run()
-    check_close(rows, expected[1])
-    check_weights(weights, expected[0])
+    settings.change(f"runs.{RUN}.latent.free_bits", str(over))
+    check_as_in_one_process()
 
 
 def test_every_segment_of_a_run_with_budgets_is_that_of_one_process(forked):

@@ -3,14 +3,14 @@
 import os
 import pwd
 import re
+import socket
 import subprocess
+import sys
 from collections import namedtuple
 from contextlib import nullcontext
-from threading import Event
 from unittest.mock import Mock
 
 import pytest
-from requests import ConnectTimeout
 
 from pipelines import doctor
 from pipelines.common import errors
@@ -46,7 +46,7 @@ def healthy(monkeypatch):
         "torch.ones": lambda *_, device: Mock(),
         "pipelines.doctor.output_of": lambda *command: "true",
         "huggingface_hub.constants.HF_HUB_OFFLINE": False,
-        "requests.head": lambda url, timeout: None,
+        "pipelines.doctor.answers": lambda url: True,
         "pipelines.doctor.CHECKS": tuple(checks.values()),
         "shutil.which": lambda name: f"/bin/{name}",
         "shutil.disk_usage": lambda _: Usage(0, 0, 50e9),
@@ -93,7 +93,7 @@ def test_it_looks_at_everything(healthy, capsys):
         ("GPU", COSTS, "torch.cuda.is_available", lambda: False),
         ("compiler", COSTS, "pipelines.common.compiler.compiler_failure", lambda: "no Python.h"),
         ("memory", COSTS, "pipelines.common.machine.allowed_memory", lambda: 0.9e9),
-        ("hub", COSTS, "requests.head", raises(ConnectTimeout())),
+        ("hub", COSTS, "pipelines.doctor.answers", lambda url: False),
         ("hub", COSTS, "huggingface_hub.constants.HF_HUB_OFFLINE", True),
         ("cores", COSTS, "pipelines.common.threads.idle_threads", lambda: (1, "others use 3")),
         ("Landlock", COSTS, "pipelines.suite.sandbox.run.unavailable", lambda: "no Landlock"),
@@ -115,19 +115,16 @@ def test_what_is_missing_has_a_cost_and_only_an_obstacle_has_exit_code_1(
     assert re.search(rf"^{state} +{line} .*\n      {re.escape(finding.cost)}$", said.out, re.M)
 
 
-@rejects("asking.join(«NETWORK_SECONDS→9»)", "a doctor that waits for a name that no one resolves")
-def test_it_waits_for_no_network(monkeypatch):
-    monkeypatch.setattr(doctor, "NETWORK_SECONDS", 0.1)
-    over, waited = Event(), []
+@rejects("timeout=«WAIT_SECONDS→9»\n", "a doctor that waits for a name that no one resolves")
+def test_it_waits_for_no_program_or_network(monkeypatch):
+    monkeypatch.setattr(doctor, "WAIT_SECONDS", 0.1)
+    assert doctor.output_of(sys.executable, "-c", "import time; time.sleep(2)") is None
 
-    def resolve(url, timeout):
-        waited.append(over.wait(2))
-        raise ConnectTimeout
 
-    monkeypatch.setattr("requests.head", resolve)
-    assert not doctor.answers("https://name.that.no.one.resolves")
-    assert not waited
-    over.set()
+def test_a_server_that_refuses_does_not_answer():
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    assert not doctor.answers(f"http://127.0.0.1:{port}")
 
 
 def test_packages_are_compared_with_what_is_pinned(monkeypatch):

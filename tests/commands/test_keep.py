@@ -8,12 +8,12 @@ import socket
 from pathlib import Path
 
 import pytest
-import yaml
 
 from pipelines import keep
 from pipelines.common.errors import UserError
 from pipelines.compose import compose_config, write_params
 from tests import ROOT
+from tests.support import settings
 from tests.support.results import change, make_report, run, write_experiment
 
 RUNS = {"base": run(), "free": run(kappa=0.125)}
@@ -80,10 +80,9 @@ def test_sections_of_a_report_are_kept_with_their_pictures(project):
 
 
 def test_sections_are_kept_with_the_question_and_what_became_of_the_expectations(project):
-    params = yaml.safe_load((project / "params.yaml").read_text())
     expected = {"arm": "free", "than": "base", "bound": "no_difference", "because": None}
-    params |= {"question": "Does z help?", "expectation": [expected]}
-    (project / "params.yaml").write_text(yaml.safe_dump(params))
+    settings.change("question", "Does z help?")
+    settings.change("expectation", [expected])
     make_report(project)
     keep.main("docs/kept", section=["bounds"])
     text, page = ((project / name).read_text() for name in ("docs/kept/README.md", REPORT))
@@ -168,5 +167,5 @@ def test_the_command_names_what_was_set_and_composes_it_again(
         assert printed == command
     else:
         assert '+arms={extra:{data:"target"' in printed and "extra_s0" not in printed
-    settings = shlex.split(printed.removeprefix(f"make repro EXPERIMENT={name}"))[4:]
-    assert compose_config([f"experiment={name}", *settings]) == composed
+    overrides = shlex.split(printed.removeprefix(f"make repro EXPERIMENT={name}"))[4:]
+    assert compose_config([f"experiment={name}", *overrides]) == composed

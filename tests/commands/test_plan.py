@@ -49,15 +49,6 @@ def test_every_shipped_experiment_can_be_planned_and_fits(name):
         assert row.fits and row.days > 0
 
 
-def test_activation_checkpointing_is_planned_with():
-    plain, again = (
-        planned("free_k1", "experiment=paper_8b", f"compute.activation_checkpointing={on}")
-        for on in ("false", "true")
-    )
-    assert again.memory.activations < 0.2 * plain.memory.activations
-    assert again.flops == plain.flops  # what is computed twice is not useful twice
-
-
 @pytest.mark.parametrize("name", ["kappa_text", "kappa_124m"])
 def test_the_shipped_controls_are_a_block_more_and_a_threshold_of_zero(name):
     experiment = composed(f"experiment={name}")
@@ -96,16 +87,29 @@ def test_the_decays_of_smaller_budgets_are_trained_on_top_of_the_trunk():
     assert planned_tokens == [(16 + 2 + 3 + 4) * 520, 20 * 520]
 
 
-def test_memory_is_that_of_one_worker_with_its_micro_batch():
-    experiment = composed("experiment=paper_8b")
-    config = experiment.model_config(experiment.runs["free_k1"])
-    sharded = planned("free_k1", "experiment=paper_8b")
-    assert sharded.micro_batch == 1  # 1024 / (256 × 4)
-    assert sharded.memory == memory(config, 1 << 17, 1, True, 256, sharded=True)
-    whole = planned("free_k1", "experiment=paper_8b", "compute.strategy=ddp")
-    assert whole.memory == memory(config, 1 << 17, 1, True, 256)
-    assert (sharded.fits, whole.fits) == (True, False)
-    total = sharded.memory.total / GIB
+PAPER_8B = {"half": True, "workers": 256, "sharded": True}
+
+
+@pytest.mark.parametrize(
+    ("name", "setting", "micro_batch", "worker"),
+    [
+        ("paper_8b", "accumulate=4", 1, PAPER_8B),  # 1024 / (256 × 4)
+        ("paper_8b", "strategy=ddp", 1, PAPER_8B | {"sharded": False}),
+        ("paper_8b", "activation_checkpointing=true", 1,
+         PAPER_8B | {"activation_checkpointing": True}),
+        ("smoke", "precision=auto", 8, {"half": True}),
+        ("smoke", "precision=float32", 8, {"half": False}),
+        ("smoke", "workers=2", 4, {"half": True, "workers": 2}),
+    ],
+)  # fmt: skip
+def test_memory_is_that_of_one_worker_with_its_micro_batch(name, setting, micro_batch, worker):
+    run = planned("free_k1", f"experiment={name}", f"compute.{setting}")
+    assert run.micro_batch == micro_batch
+    assert run.memory == memory(run.spec.config, run.vocabulary, micro_batch, **worker)
+
+
+def test_a_run_fits_whose_memory_is_below_that_of_the_gpu():
+    total = planned("free_k1", "experiment=paper_8b").memory.total / GIB
     for gib, fits in ((total * 1.001, True), (total * 0.999, False)):
         assert planned("free_k1", "experiment=paper_8b", memory=gib).fits is fits
 
@@ -119,19 +123,6 @@ def test_a_worker_with_a_share_of_a_gpu_has_that_share_of_its_speed_and_memory()
     assert (alone.gpus, shared.gpus) == (1, 0.5)
     assert shared.days == pytest.approx(2 * alone.days)
     assert (alone.fits, shared.fits) == (True, False)
-
-
-def test_precision_and_workers_are_those_of_the_configuration():
-    bf16, full = (
-        planned("free_k1", "experiment=smoke", f"compute.precision={p}").memory
-        for p in ("auto", "float32")
-    )
-    assert bf16.weight_copies > 0 == full.weight_copies
-    assert bf16.activations < full.activations
-    one, two = (planned("free_k1", "experiment=smoke", f"compute.workers={n}") for n in (1, 2))
-    assert one.days == 2 * two.days
-    assert (one.gpus, two.gpus) == (1, 2)
-    assert one.micro_batch == 2 * two.micro_batch
 
 
 def test_seeds_of_an_arm_share_a_line_and_all_runs_are_summed_up(printed):

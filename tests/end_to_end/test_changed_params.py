@@ -2,7 +2,6 @@
 
 import re
 import shutil
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -22,19 +21,11 @@ from pipelines.train import stage as train
 from tests.support.commands import call
 from tests.support.mutants import rejects
 from tests.support.results import arms_of, run, task, write_experiment, write_suite
+from tests.support.settings import change
 from tests.support.training import RUN, train_run
 from tests.support.workspace import enter
 
 TEXT_RUN = "text_free_k1_2"
-
-
-def change(key, value):
-    """Change a setting of params.yaml; returns what undoes it."""
-    params = OmegaConf.load("params.yaml")
-    before = OmegaConf.select(params, key)
-    OmegaConf.update(params, key, value)
-    OmegaConf.save(params, "params.yaml")
-    return partial(change, key, before)
 
 
 def meanwhile(patch, module, name, key, value):
@@ -210,6 +201,12 @@ def test_a_checkpoint_that_was_trained_otherwise_is_refused(project, key, value,
     assert f"`dvc repro --force --single-item train@{RUN}`" in str(refused.value)
 
 
+@rejects(
+    "«check_manifest(path, manifest, spec)→None»",
+    "a checkpoint that params.yaml does not describe is exported",
+    file="artifacts/manifest.py",
+    case="export --to hf",
+)
 @pytest.mark.parametrize("command", ["sample", "suite", "export --to hf"])
 def test_commands_refuse_a_checkpoint_that_was_trained_otherwise(project, command):
     change(f"runs.{TEXT_RUN}.seed", 22)

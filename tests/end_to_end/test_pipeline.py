@@ -12,12 +12,12 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from mlflow import MlflowClient
 
 from pipelines.artifacts.result_files import flat
 from pipelines.common.errors import UserError
 from tests.support.commands import call
 from tests.support.project_copy import ROOT, Project
+from tests.support.training import tracked_runs
 
 pytestmark = pytest.mark.slow
 
@@ -142,9 +142,7 @@ def test_a_mistake_in_params_stops_every_stage(finished, tmp_path, monkeypatch, 
 
 
 def test_mlflow_has_one_run_each_with_training_and_evaluation(finished):
-    client = MlflowClient(f"sqlite:///{finished.folder}/mlflow.db")
-    experiment = client.get_experiment_by_name("smoke")
-    runs = client.search_runs([experiment.experiment_id])
+    _, runs = tracked_runs(finished.folder)
     assert {run.info.run_name for run in runs} == RUNS
     assert len(runs) == len(RUNS)
     for run in runs:
@@ -213,7 +211,5 @@ def test_a_killed_repro_goes_on_and_keeps_what_is_finished(
     assert stages_run(project.ok("dvc", "repro")) == ["sources"]
     for run in KILLED:
         assert figures(project, run).expected == figures(finished, run)
-    client = MlflowClient(f"sqlite:///{project.folder}/mlflow.db")
-    experiment = client.get_experiment_by_name("smoke")
-    names = [run.info.run_name for run in client.search_runs([experiment.experiment_id])]
-    assert sorted(names) == sorted(KILLED)
+    _, runs = tracked_runs(project.folder)
+    assert sorted(run.info.run_name for run in runs) == sorted(KILLED)

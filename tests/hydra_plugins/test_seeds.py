@@ -4,8 +4,6 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.common import errors
-from tests.support.commands import call
 from tests.support.settings import composed_by_hydra, refusal
 
 ROOT = Path(__file__).parents[2]
@@ -47,6 +45,7 @@ MISTAKES = [
     ("seeds=[]", "seeds: empty; arms need at least one"),
     ("seeds=[a]", "seeds.0: Value 'a' of type 'str' could not be converted"),
     ("seeds=[0,-1]", "seeds.1: -1 is not a number"),
+    ("seeds=[1,1]", "seeds.1: 1 is repeated"),
     ("arms.free_k1=3", "arms.free_k1: Invalid type assigned: int is not a subclass of Arm"),
     ("+arms.free_k1.seed=3", "arms.free_k1.seed: Key 'seed' not in 'Arm'"),
     ("arms.free_k1.tokens=???", "arms.free_k1.tokens is missing"),
@@ -76,12 +75,3 @@ def test_an_override_of_what_is_made_of_arms_and_seeds_is_refused(override):
     said = refusal(experiment, override)
     assert said.startswith(f"conf/: {override.lstrip('+~').partition('=')[0]}")
     assert "computed from other settings, such as arms and seeds" in said
-
-
-def test_compose_ends_with_exit_code_2_and_leaves_params_yaml(capsys):
-    before = Path("params.yaml").read_bytes()
-    with pytest.raises(SystemExit) as end:
-        errors.run(lambda: call("compose", "experiment=kappa_text", "seeds=[1,1]"))
-    assert end.value.code == 2
-    assert capsys.readouterr().err == "error: conf/: seeds.1: 1 is repeated\n"
-    assert Path("params.yaml").read_bytes() == before

@@ -1,8 +1,12 @@
-"""The experiment smoke with changed settings: composed once, and changed as Hydra changes it."""
+"""The experiment smoke with changed settings: composed once, and changed as Hydra changes it; and
+changes of a params.yaml.
+"""
 
+from collections.abc import Callable
 from contextlib import chdir
 from copy import deepcopy
-from functools import cache
+from functools import cache, partial
+from typing import Any
 
 import pytest
 from hydra.core.override_parser.overrides_parser import OverridesParser
@@ -31,6 +35,15 @@ def changed(*overrides: str) -> DictConfig:
 
 def smoke(*overrides: str) -> Experiment:
     return parse(changed(*overrides), "conf")
+
+
+def change(key: str, value: object) -> Callable[[], object]:
+    """Change a setting of params.yaml in the current folder; returns what undoes it."""
+    params: Any = OmegaConf.load("params.yaml")
+    before = OmegaConf.select(params, key)
+    OmegaConf.update(params, key, value)
+    OmegaConf.save(params, "params.yaml")
+    return partial(change, key, before)
 
 
 @cache  # no test changes an experiment
