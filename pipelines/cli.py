@@ -23,7 +23,7 @@ SETTINGS = {"max_content_width": 100, "show_default": True}
 # what not every command needs, by the extra of pyproject.toml that installs it
 EXTRAS = {
     **{"grpc": "cluster", "ray": "cluster", "lm_eval": "suite"},
-    **{"gguf": "export", "transformers": "export"},
+    **{"gguf": "export", "transformers": "export", "vl_convert": "plots"},
 }
 COMMANDS = {  # in the order of --help: the module of each
     **{name: f"pipelines.{name}" for name in ("compose", "repro", "plan", "doctor", "inputs")},
@@ -93,7 +93,7 @@ def work(name: str, /, **given: Any) -> Callable[[], None]:
                 raise
             raise UserError(
                 f"{error.name} is not installed: `pip install -c constraints.txt -e "
-                f"'.[{extra}]'`, or `make`, which installs everything"
+                f"'.[{extra}]'`; `make` installs all that `make repro` needs"
             ) from None
 
     return do

@@ -11,9 +11,10 @@ import sys
 import tempfile
 from pathlib import Path
 
+import vl_convert
+
 from pipelines import cli
 from pipelines.common.dvc_command import dvc_command
-from pipelines.common.errors import UserError
 
 PLOTS_PAGE = """<!doctype html>
 <html lang="en">
@@ -32,13 +33,6 @@ PLOTS_PAGE = """<!doctype html>
 
 
 def main() -> None:
-    try:
-        import vl_convert
-    except ImportError:
-        raise UserError(
-            "vl-convert-python is not installed: `pip install -c constraints.txt "
-            "vl-convert-python`; or see the curves in the report"
-        ) from None
     vega = vl_convert.javascript_bundle()  # type: ignore[call-arg]
     with tempfile.TemporaryDirectory() as folder:
         template = Path(folder) / "plots.html"

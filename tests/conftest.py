@@ -11,9 +11,9 @@ import ftmodel
 from ftmodel.model.config import ModelConfig
 from ftmodel.model.free_transformer import FreeTransformer
 from tests.support.cluster import two_nodes
-from tests.support.workspace import copied, finished, tokenized, warm_python, workspace
+from tests.support.workspace import conf, copied, finished, tokenized, warm_python, workspace
 
-__all__ = ["copied", "finished", "tokenized", "two_nodes", "warm_python", "workspace"]
+__all__ = ["conf", "copied", "finished", "tokenized", "two_nodes", "warm_python", "workspace"]
 
 torch.set_num_threads(1)
 for name in ("MLFLOW_TRACKING_URI", "RAY_ADDRESS"):  # no test finds the servers of who runs it

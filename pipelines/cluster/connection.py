@@ -34,9 +34,7 @@ CHATTY = (  # logs of Ray Train; errors are reported by train/distributed.py
     "RAY_TRAIN_ENABLE_WORKER_STRUCTURED_LOGGING",
     "RAY_TRAIN_ENABLE_PREEMPTION_WATCHER",
 )
-NO_DASHBOARD = {"RAY_API_SERVER_ADDRESS": "http://127.0.0.1:9"}  # else Ray Train waits for one
 PASSED_ON = ("MLFLOW_", "GIT_REVISION", "RAY_ADDRESS")  # environment variables, to other nodes
-LOOPBACK = "127.0.0.1:"  # where Ray of this machine alone listens
 MAX_STARTS = 6  # of Ray on a busy machine, each with the half a minute that Ray allows itself
 PATIENCE = 30.0  # seconds for nodes to appear that a cluster lacks
 
@@ -50,14 +48,14 @@ def connect() -> None:
     check_ray()
     address = os.environ.get("RAY_ADDRESS") or "local"
     check_address(address)
-    if address == "local" or address.startswith(LOOPBACK):  # else Ray takes another address for it
+    if address == "local" or address.startswith("127.0.0.1:"):  # else Ray takes another for it
         ray_constants.ENABLE_RAY_CLUSTER = False
     logging.getLogger("ray").setLevel(logging.ERROR)
     for name in CHATTY:
         os.environ.setdefault(name, "0")
     passed_on = {key: value for key, value in os.environ.items() if key.startswith(PASSED_ON)}
     if address == "local":
-        passed_on |= NO_DASHBOARD
+        passed_on["RAY_API_SERVER_ADDRESS"] = "http://127.0.0.1:9"  # else Ray Train waits for one
     for _ in range(MAX_STARTS):
         try:
             ray.init(

@@ -15,7 +15,6 @@ from pipelines.artifacts.tokens.shards import Shards
 from pipelines.export.configuration_free_transformer import FreeTransformerConfig
 from pipelines.export.hugging_face import special_tokens, tokenizer, write_files
 
-MODELING = "pipelines.export.modeling_free_transformer"
 AUTO = {
     "AutoConfig": "configuration_free_transformer.FreeTransformerConfig",
     "AutoModelForCausalLM": "modeling_free_transformer.FreeTransformerForCausalLM",
@@ -42,7 +41,7 @@ def configuration(model: FreeTransformer, shards: Shards) -> FreeTransformerConf
 def modules() -> dict[str, str]:
     """Texts of the adapter and all of ours that it imports, by file name, imports made relative."""
     texts: dict[str, str] = {}
-    waiting = [MODELING]
+    waiting = ["pipelines.export.modeling_free_transformer"]
     while waiting:
         name = waiting.pop()
         spec = find_spec(name)

@@ -8,15 +8,13 @@ from mlflow.utils.mlflow_tags import MLFLOW_DATASET_CONTEXT
 from pipelines.artifacts.corpus import SPLITS
 from pipelines.artifacts.paths import tokens_folder
 
-CONTEXT_OF_SPLIT = dict(zip(SPLITS, ("train", "eval"), strict=True))
-
 
 def of_data(data: str, data_hash: str) -> list[dict[str, str]]:
     """The splits of an entry under `data`."""
     source = str(tokens_folder(data))
     return [
         dataset(split_name(data, split), data_hash, source, context)
-        for split, context in CONTEXT_OF_SPLIT.items()
+        for split, context in zip(SPLITS, ("train", "eval"), strict=True)
     ]
 
 

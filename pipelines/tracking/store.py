@@ -25,7 +25,6 @@ from pipelines.common.errors import UserError
 # prints the traceback of what it then raises: of a database that is full or locked
 logging.getLogger("mlflow.store.db.utils").setLevel(logging.CRITICAL)
 SQLITE = "sqlite:///"
-DEFAULT_STORE = Path("mlflow.db")
 LOCAL = "http://127.0.0.1:5000"  # of `make ui`
 KEY_TAG = "record"  # tag with a run's key: finds a run whose creation was not acknowledged
 NOTE_TAG = "note"  # tag of an experiment: the description that we gave it
@@ -33,7 +32,7 @@ AWAY = (MlflowException, RequestException, OSError)
 
 
 def store_uri() -> str:
-    return os.environ.get("MLFLOW_TRACKING_URI") or f"{SQLITE}{DEFAULT_STORE.resolve()}"
+    return os.environ.get("MLFLOW_TRACKING_URI") or f"{SQLITE}{Path('mlflow.db').resolve()}"
 
 
 def create(path: Path) -> None:

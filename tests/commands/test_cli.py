@@ -170,12 +170,8 @@ def test_the_shell_completes_names(monkeypatch, tmp_path, words, values):
     )
     monkeypatch.chdir(tmp_path)
     assert completed(BashComplete, monkeypatch, *words) == values
-
-
-def test_zsh_completes_the_whole_word(monkeypatch):
-    monkeypatch.chdir(ROOT)
-    found = completed(ZshComplete, monkeypatch, "compose", "experiment=sm")
-    assert found == ["experiment=smoke"]
+    whole = completed(ZshComplete, monkeypatch, "compose", "experiment=s")  # which zsh does not cut
+    assert whole == ["experiment=small"]
 
 
 @pytest.mark.parametrize("content", [None, b"\xff", b"runs: [", b"[]", b"runs: 3"])

@@ -155,11 +155,7 @@ QUOTED = ["evaluation.groups=5", "models.target_small.optim.lr=0.5", 'question="
     ],
     ids=["nothing", "arms", "quotes", "more"],
 )  # fmt: skip
-def test_the_command_names_what_was_set_and_composes_it_again(
-    tmp_path, monkeypatch, name, changes, command
-):
-    shutil.copytree(ROOT / "conf", tmp_path / "conf")
-    monkeypatch.chdir(tmp_path)
+def test_the_command_names_what_was_set_and_composes_it_again(conf, name, changes, command):
     composed = compose_config([f"experiment={name}", *changes])
     write_params(composed)
     printed = keep.command(name)

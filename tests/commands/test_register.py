@@ -13,10 +13,8 @@ from pipelines.artifacts.checkpoint import Manifest
 from pipelines.artifacts.manifest import settings_hash
 from pipelines.artifacts.paths import published_journal
 from pipelines.artifacts.run_spec import RunSpec
-from pipelines.common.errors import UserError
 from pipelines.config.load import load_experiment
-from pipelines.tracking import registry
-from pipelines.tracking.journal import Journal, read_journal
+from pipelines.tracking.journal import Journal
 from pipelines.tracking.store import store_uri
 from tests.support.mutants import rejects
 from tests.support.results import change, run, write_experiment
@@ -116,12 +114,3 @@ def test_arms_that_may_not_be_compared_have_an_alias_each(project):
         "best-target-small-6500-models_llama_3_1": "free_s0",
         "best-text-small-6500": "free_s1",
     }
-
-
-def test_a_store_without_the_model_says_what_brings_it(project, monkeypatch):
-    """As of a run that was trained again after it was evaluated."""
-    monkeypatch.setattr(registry, "read_tracked", read_journal)
-    with pytest.raises(
-        UserError, match=r"has no model base_s0: `dvc repro evaluate@base_s0` makes"
-    ):
-        keep.main(register=True)

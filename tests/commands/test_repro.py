@@ -3,7 +3,6 @@
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 from fcntl import LOCK_EX, flock
@@ -23,7 +22,6 @@ from tests.support.commands import call
 from tests.support.mutants import rejects
 from tests.support.settings import composed_by_hydra as composed
 
-ROOT = Path(__file__).parents[2]
 ME = rf"pid {os.getpid()}, since 20\d\d-\d\d-\d\d \d\d:\d\d:\d\d"
 
 
@@ -103,25 +101,18 @@ def test_the_stage_is_read_off_its_command(command, stage):
     assert stage_of(command) == stage
 
 
-@pytest.fixture
-def project(tmp_path, monkeypatch):
-    shutil.copytree(ROOT / "conf", tmp_path / "conf")
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
 @rejects(
     "    «compose_valid(overrides→write_params(compose_valid(overrides)»)  # a mistake",
     "params.yaml is composed before the pipeline is one's own",
 )
-def test_nothing_is_composed_while_another_is_at_work(project, monkeypatch):
+def test_nothing_is_composed_while_another_is_at_work(conf, monkeypatch):
     monkeypatch.setattr(repro, "dvc_repro", lambda: pytest.fail("DVC was run"))
     with pipeline_alone(), pytest.raises(UserError, match="is at work in this folder"):
         call("repro", "--no-wait", "experiment=smoke")
     assert not Path("params.yaml").exists()
 
 
-def test_dvc_runs_while_nobody_else_can_and_its_summary_is_printed(project, monkeypatch, capsys):
+def test_dvc_runs_while_nobody_else_can_and_its_summary_is_printed(conf, monkeypatch, capsys):
     def dvc():
         with pytest.raises(UserError, match="is at work"), pipeline_alone(wait=False):
             pass
@@ -135,13 +126,13 @@ def test_dvc_runs_while_nobody_else_can_and_its_summary_is_printed(project, monk
     assert capsys.readouterr().out.endswith("κ says\n")
 
 
-def test_the_exit_code_is_that_of_dvc(project, monkeypatch):
+def test_the_exit_code_is_that_of_dvc(conf, monkeypatch):
     monkeypatch.setattr(repro, "dvc_repro", lambda: 255)
     with pytest.raises(SystemExit, match=r"^255$"):
         call("repro", "--jobs", "1", "experiment=smoke")
 
 
-def test_a_mistake_ends_it_before_it_waits(project, monkeypatch):
+def test_a_mistake_ends_it_before_it_waits(conf, monkeypatch):
     monkeypatch.setattr(pipeline_lock, "sleep", lambda _: pytest.fail("it waits"))
     with pipeline_alone(), pytest.raises(UserError, match="seedling"):
         call("repro", "experiment=smoke", "runs.baseline.seedling=3")

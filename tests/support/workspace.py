@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from filelock import FileLock
 
-from tests.support.project_copy import Project
+from tests.support.project_copy import ROOT, Project
 from tests.support.warm_python import WarmPython
 
 os.environ["HF_HUB_OFFLINE"] = "1"  # before huggingface_hub is imported: no test needs a network
@@ -77,6 +77,14 @@ def copied(finished: Project, tmp_path: Path, warm_python: Path) -> Project:
     """A finished project of one's own, whose stages start fast."""
     shutil.copytree(finished.folder, tmp_path / "project", symlinks=True)
     return Project(tmp_path / "project", fresh=False, python=warm_python)
+
+
+@pytest.fixture
+def conf(tmp_path, monkeypatch):
+    """The current folder, which has a copy of conf/ alone."""
+    shutil.copytree(ROOT / "conf", tmp_path / "conf")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
 
 
 def enter(project, folder, monkeypatch):

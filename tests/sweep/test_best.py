@@ -1,7 +1,5 @@
 """The best settings of a sweep as an experiment, and the table of its trials."""
 
-import shutil
-
 import pytest
 from omegaconf import OmegaConf
 from ray.exceptions import ActorDiedError, RayTaskError
@@ -22,7 +20,7 @@ from pipelines.sweep.outcome import (
     trial_table,
 )
 from tests.support.mutants import rejects
-from tests.support.sweeps import ROOT, plan_of
+from tests.support.sweeps import plan_of
 
 BOUNDS = {None: 0.50, 0.015625: 0.501, 0.125: 0.47, 1.0: 0.60, 8.0: 0.90}
 
@@ -58,12 +56,6 @@ def test_trials_without_a_bound_are_not_among_the_best(kappa):
         for each in outcomes_of(kappa, BOUNDS)
     ]
     assert list(best_arms(kappa, ended)) == ["baseline", "kappa_bits_0p015625"]
-
-
-@pytest.fixture
-def conf(tmp_path, monkeypatch):
-    shutil.copytree(ROOT / "conf", tmp_path / "conf")
-    monkeypatch.chdir(tmp_path)
 
 
 TEXT = ("run=text_free_k1_2", "compute.max_failures=1", "models.text_small.optim.clip=0.5")

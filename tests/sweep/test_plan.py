@@ -1,7 +1,6 @@
 """The plan of a sweep: mistakes are reported before any work, and which trials there are."""
 
 import re
-import shutil
 from itertools import product
 
 import pytest
@@ -13,7 +12,7 @@ from pipelines.sweep import tune as sweep
 from pipelines.sweep.plan import trial_name
 from pipelines.sweep.space import read_space
 from tests.support.mutants import rejects
-from tests.support.sweeps import ROOT, plan_of
+from tests.support.sweeps import plan_of
 
 
 @pytest.mark.parametrize("name", ["kappa", "smoke"])
@@ -85,12 +84,10 @@ def test_a_mistake_is_one_line_with_its_key(override, words):
         (["sweep=smoke", "+space.run.seed.grid=[1]"], "one function, not grid_search and grid"),
     ],
 )
-def test_the_command_begins_nothing_with_wrong_arguments(tmp_path, monkeypatch, arguments, words):
-    shutil.copytree(ROOT / "conf", tmp_path / "conf")
-    monkeypatch.chdir(tmp_path)
+def test_the_command_begins_nothing_with_wrong_arguments(conf, arguments, words):
     with pytest.raises(UserError, match=words):
         sweep.main(arguments)
-    assert [path.name for path in tmp_path.iterdir()] == ["conf"]
+    assert [path.name for path in conf.iterdir()] == ["conf"]
 
 
 def test_settings_reach_the_experiment_of_a_trial():
