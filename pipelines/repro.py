@@ -78,12 +78,7 @@ def main(overrides: Sequence[str], wait: bool, jobs: str | None) -> None:
             )
         repair()
         bring_up_to_date(load_experiment(), jobs, lock)
-    try:
-        print((report_folder(config.name) / "summary.txt").read_text(encoding="utf-8"), end="")
-    except FileNotFoundError as error:
-        raise UserError(
-            f"{error.filename} is missing; `dvc repro --force report` makes it"
-        ) from None
+    print((report_folder(config.name) / "summary.txt").read_text(encoding="utf-8"), end="")
 
 
 def bring_up_to_date(experiment: Experiment, jobs: str | None, lock: int) -> None:

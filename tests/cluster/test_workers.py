@@ -16,11 +16,11 @@ from pipelines.config.load import load_experiment
 from pipelines.config.schema import Strategy
 from pipelines.train.core import module
 from pipelines.train.core.batches import StepBatches
-from pipelines.train.core.checkpoint_callback import Checkpoints
 from pipelines.train.core.trainer import Shards
 from pipelines.train.distributed import explain
 from tests.cluster.conftest import train_on_ray
 from tests.support import settings
+from tests.support.kills import at_step
 from tests.support.training import RUN, check_close, tracked_runs, train_run
 from tests.train.test_budgets import change, published
 
@@ -64,18 +64,6 @@ def test_every_segment_of_a_run_with_budgets_is_that_of_one_process(forked):
     check_close(rows, train_run()[1])
     for tokens, expected in published().items():
         check_weights(budgets[tokens], expected)
-
-
-def at_step(monkeypatch, step, act):
-    """Have every process call ``act`` with its checkpoints and its trainer after a step."""
-    inherited = Checkpoints.on_step
-
-    def on_step(self, trainer):
-        inherited(self, trainer)
-        if trainer.global_step == step:
-            act(self, trainer)
-
-    monkeypatch.setattr(Checkpoints, "on_step", on_step)
 
 
 def stop_at(monkeypatch, step, train, **compute):

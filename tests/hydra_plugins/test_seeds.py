@@ -1,17 +1,8 @@
 """What Hydra makes of arms, seeds and runs: every arm with every seed, and the suite's runs."""
 
-from pathlib import Path
-
 import pytest
 
 from tests.support.settings import composed_by_hydra, refusal
-
-ROOT = Path(__file__).parents[2]
-
-
-@pytest.fixture(autouse=True)
-def _in_root(monkeypatch):
-    monkeypatch.chdir(ROOT)
 
 
 def experiment(*overrides):

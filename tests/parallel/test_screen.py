@@ -16,6 +16,7 @@ def test_a_duration_in_hours_minutes_and_seconds():
 
 def test_the_newest_line_of_a_log_has_no_control_characters(tmp_path):
     log = tmp_path / "log"
+    log.touch()
     assert last_line(log) == ""
     log.write_bytes(b"x" * 10_000 + b"\nsecond\x1b[2J\n \n")
     assert last_line(log) == "second\N{REPLACEMENT CHARACTER}[2J"
@@ -57,7 +58,8 @@ def test_a_terminal_shows_each_stage_with_its_time_and_its_newest_line(tmp_path,
     screen.live.console = screen.console
     with screen:
         assert screen.environment["PROGRESS_SECONDS"]
-        logs = [("train@free_k1", tmp_path / "log", 62.0), ("report", tmp_path / "none", 1.0)]
+        (tmp_path / "empty").touch()
+        logs = [("train@free_k1", tmp_path / "log", 62.0), ("report", tmp_path / "empty", 1.0)]
         screen.update(logs)
     shown = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", file.getvalue()).splitlines()
     assert "0 of 3 stages, 0:00" in shown

@@ -2,11 +2,9 @@
 
 from contextlib import chdir
 from functools import cache
-from pathlib import Path
 
 from pipelines.sweep.plan import SweepPlan, compose_plan
-
-ROOT = Path(__file__).parents[2]
+from tests import ROOT
 
 
 @cache  # no test changes a plan
