@@ -76,27 +76,24 @@ def command(name: str) -> click.Command:
         name,
         params=params,
         help="\b\n" + words.replace("\n\n", "\n\n\b\n"),  # its lines as they stand
-        callback=partial(work, name),
+        callback=lambda **given: partial(work, name, given),
         # job is given a command
         context_settings={**SETTINGS, "allow_interspersed_args": name != "job"},
     )
 
 
-def work(name: str, /, **given: Any) -> Callable[[], None]:
-    def do() -> None:
-        give_cache()
-        try:
-            import_module(COMMANDS[name]).main(**given)
-        except ModuleNotFoundError as error:
-            extra = EXTRAS.get((error.name or "").partition(".")[0])
-            if extra is None:
-                raise
-            raise UserError(
-                f"{error.name} is not installed: `pip install -c constraints.txt -e "
-                f"'.[{extra}]'`; `make` installs all that `make repro` needs"
-            ) from None
-
-    return do
+def work(name: str, given: dict[str, Any]) -> None:
+    give_cache()
+    try:
+        import_module(COMMANDS[name]).main(**given)
+    except ModuleNotFoundError as error:
+        extra = EXTRAS.get((error.name or "").partition(".")[0])
+        if extra is None:
+            raise
+        raise UserError(
+            f"{error.name} is not installed: `pip install -c constraints.txt -e "
+            f"'.[{extra}]'`; `make` installs all that `make repro` needs"
+        ) from None
 
 
 class Commands(click.Group):

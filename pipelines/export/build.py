@@ -16,7 +16,6 @@ with the same name and .gguf. --mlflow also copies the result into the checkpoin
 """
 
 from collections.abc import Callable, Mapping
-from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -108,12 +107,9 @@ def writer(
     if to == "gguf":
         config = llama_config(model.config, rows)
         words, about = llama_cpp.vocabulary(shards, rows), llama_cpp.provenance(manifest, tokens)
-        write = partial(llama_cpp.write, model=model, config=config, words=words, about=about)
-        return partial(write, padding=padding)
+        return lambda path: llama_cpp.write(path, model, config, words, about, padding)
     card = model_card.of_run(experiment, manifest, tokens)
     if model.latent is not None:
-        return partial(free_transformer.write, model=model, shards=shards, card=card)
+        return lambda path: free_transformer.write(path, model, shards, card)
     settings = hugging_face.configuration(model, shards, rows)
-    return partial(
-        hugging_face.write, config=settings, model=model, shards=shards, card=card, padding=padding
-    )
+    return lambda path: hugging_face.write(path, settings, model, shards, card, padding)
