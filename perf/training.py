@@ -3,13 +3,10 @@
 In float32 and in bf16, with blocks compiled or not; shape, batch, tokens and optimizer are the
 same for both. A ratio is one of speeds: above 1, ours is faster. The share of the peak counts the
 model's FLOPs, as the planner does, in compiled steps of ours, against the fastest of a few square
-products measured in the same run. Compilation comes with the first step.
+products measured in the same run.
 """
 
-from time import perf_counter
-
 import torch
-from torch._inductor.utils import fresh_cache
 
 from ftmodel.costs.training import flops_per_token
 from perf import steps
@@ -31,13 +28,6 @@ def measure(turns: int, quick: bool) -> list[Figure]:
                 made = make(config, VOCABULARY, mode == "compiled")
                 work = steps.training_work(made, tokens, precision == "bf16", steps.STEPS_PER_TURN)
                 arms[precision, mode, arm] = work
-    if not quick:
-        with fresh_cache():
-            only = steps.training_work(steps.ours(config, VOCABULARY, True), tokens)
-            start = perf_counter()
-            only()
-            first = perf_counter() - start
-        found.append(figure("first step of ours, compiled, nothing cached", [first], "s"))
     seconds = in_turns(arms, turns)
     read = steps.STEPS_PER_TURN * tokens[:, 1:].numel()
     flops = flops_per_token(config, VOCABULARY).total * read
@@ -47,12 +37,6 @@ def measure(turns: int, quick: bool) -> list[Figure]:
             theirs = seconds[precision, mode, "Llama"]
             found.append(ratio(f"{here}: ours ÷ Llama", theirs, mine, at_least=1.0))
             found.append(figure(f"{here}: ours", [read / each for each in mine], "tokens/s"))
-            plain = seconds[precision, modes[0], "ours"]
-            if mode == "compiled":
-                found.append(ratio(f"{precision}: compiled ÷ not, speed of ours", plain, mine))
-            if precision == "bf16":
-                slow = seconds["float32", mode, "ours"]
-                found.append(ratio(f"{mode}: bf16 ÷ float32, speed of ours", slow, mine))
         best = steps.products(dtype, 512 if quick else 4096, turns)
         share = [flops / each / best for each in mine]
         found.append(figure(f"{precision}: peak of products", [best / 1e9], "GFLOP/s"))

@@ -31,9 +31,9 @@ from tests.support.bench import Bench, bench
 
 PROCESSES = 2
 PACKAGES = ["analysis", "conversion", "costs", "designs", "inference", "kernels", "model"]
-PACKAGES += ["synthetic"]
+PACKAGES += ["schedule", "synthetic"]  # the first is a module
 TESTS = (
-    *(f"tests/{package}" for package in PACKAGES if package != "costs"),
+    *(f"tests/{package}" for package in PACKAGES if package not in ("costs", "schedule")),
     *("tests/evaluate", "tests/test_costs.py", "tests/test_scaling.py"),
 )
 NUMBERS = "tests/docs/test_numbers.py"  # reads constants that modules set when they are imported
@@ -168,8 +168,9 @@ def main(packages: tuple[str, ...], share: float) -> None:
             file = ROOT / f"mutation/{package}.jsonl"
             rows = map(json.loads, file.read_text().splitlines() if file.exists() else [])
             killed = {row["key"] for row in rows if row["verdict"] == KILLED}
-            modules = sorted((ROOT / "ftmodel" / package).rglob("*.py"))
-            paths = [module.relative_to(ROOT).as_posix() for module in modules]
+            globs = f"ftmodel/{package}.py", f"ftmodel/{package}/**/*.py"
+            modules = [module for glob in globs for module in ROOT.glob(glob)]
+            paths = sorted(module.relative_to(ROOT).as_posix() for module in modules)
             made = [mistake for path in paths for mistake in mistakes(path, share)]
             same = [m for m in made if m.after in equivalent.get(m.path, {})]
             new = [m for m in made if m not in same and m.key not in killed]

@@ -49,22 +49,12 @@ class Encoded:
 
         0 is the token that is read at the position, 1 the one that is predicted there.
         """
-        place = self.token_index + lag
-        of_token = self.chunk_of_token
+        place = torch.arange(len(self.chunk)) + self.chunk + lag  # of the tokens, (n,)
+        lengths = self.chunk.bincount() + 1
+        of_token = torch.arange(len(lengths)).repeat_interleave(lengths)  # its chunk, (n + C,)
         inside = place < len(self.tokens)
         inside[inside.clone()] = of_token[place[inside]] == self.chunk[inside]
         return inside.nonzero().flatten(), self.tokens[place[inside]]
-
-    @property
-    def token_index(self) -> Tensor:
-        """Where in ``tokens`` each position's own token is, (n,)."""
-        return torch.arange(len(self.chunk)) + self.chunk
-
-    @property
-    def chunk_of_token(self) -> Tensor:
-        """(n + C,)"""
-        lengths = self.chunk.bincount() + 1
-        return torch.arange(len(lengths)).repeat_interleave(lengths)
 
 
 def frequent(tokens: Tensor, kinds: int = TOKENS) -> Tensor:

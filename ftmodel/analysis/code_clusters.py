@@ -39,11 +39,9 @@ def mean_over_pairs(agreement: Tensor, document: Tensor, same: bool) -> tuple[fl
 
 def excess_agreement(agreement: Tensor, document: Tensor) -> Tensor:
     """Mean agreement () of pairs of one document minus that of pairs of two."""
-    means = []
-    for same in (True, False):
-        sums, pairs = sums_by_document(agreement, document, same)
-        means.append(sums.sum() / pairs.sum())
-    return means[0] - means[1]
+    both = (sums_by_document(agreement, document, same) for same in (True, False))
+    of_one, of_two = (sums.sum() / pairs.sum() for sums, pairs in both)
+    return of_one - of_two
 
 
 def with_permutations(

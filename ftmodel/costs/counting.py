@@ -49,10 +49,16 @@ def elements(module: nn.Module) -> int:
     return sum(p.numel() for p in module.parameters())
 
 
-def undrawn_model(config: ModelConfig, vocab_size: int, device: str = "cuda") -> FreeTransformer:
-    """Without initial weights: to draw them takes as long as to count, even without storage."""
+def undrawn_model(
+    config: ModelConfig, vocab_size: int, device: str = "cuda", checkpointing: bool = False
+) -> FreeTransformer:
+    """Without initial weights: to draw them takes as long as to count, even without storage. With
+    ``checkpointing`` the backward pass computes each block again.
+    """
     with patch.object(nn.init, "normal_"), patch.object(nn.init, "kaiming_uniform_"):
         model = FreeTransformer(config, vocab_size)
+    if checkpointing:
+        apply_activation_checkpointing(model, check_fn=lambda module: isinstance(module, Block))
     return use_kernels(model) if device == "cpu" else model
 
 
@@ -267,17 +273,10 @@ def step_bytes(
 ) -> np.ndarray:
     """Bytes held at the end of the forward pass, and the most copies of parameters during it."""
     with on_device(device, in_blocks=False):
-        model = undrawn_model(config, vocab_size, device)
-        if checkpointing:
-            recompute_blocks(model)
+        model = undrawn_model(config, vocab_size, device, checkpointing)
         with LiveBytes(model) as live:
             _loss = step_loss(model, step_data(config, batch), half)
         return np.array([live.kept, live.most_copies], dtype=object)
-
-
-def recompute_blocks(model: FreeTransformer) -> None:
-    """Have the backward pass compute each block again."""
-    apply_activation_checkpointing(model, check_fn=lambda module: isinstance(module, Block))
 
 
 @remembered
@@ -289,9 +288,7 @@ def loss_bytes(
     backward pass is in the block.
     """
     with on_device(device, in_blocks=True):
-        model = undrawn_model(config, vocab_size, device)
-        if checkpointing:
-            recompute_blocks(model)
+        model = undrawn_model(config, vocab_size, device, checkpointing)
         for parameter in model.parameters():
             parameter.grad = torch.zeros_like(parameter)
         made: list[int] = []

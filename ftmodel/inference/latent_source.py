@@ -17,15 +17,14 @@ from ftmodel.model.checks import check_codes
 from ftmodel.model.mapper import pinned_noise
 
 Shape = tuple[int, int, int]  # B, T, H
+Generators = Generator | Sequence[Generator]  # one for all rows, or one for each
 
 
 class LatentSource(ABC):
     """Noise for the z of all positions."""
 
     @abstractmethod
-    def noise(
-        self, shape: Shape, generator: Generator | Sequence[Generator], padding: Tensor | None
-    ) -> Tensor:
+    def noise(self, shape: Shape, generator: Generators, padding: Tensor | None) -> Tensor:
         """Noise uniform on [0, 1), of ``shape`` (B, T, H), or of one position fewer: the last new
         token is never read. ``generator`` and ``padding`` (B,) as in ``generate``.
 
@@ -50,9 +49,7 @@ class FromPrior(LatentSource):
 
     share: int = 1
 
-    def noise(
-        self, shape: Shape, generator: Generator | Sequence[Generator], padding: Tensor | None
-    ) -> Tensor:
+    def noise(self, shape: Shape, generator: Generators, padding: Tensor | None) -> Tensor:
         rows, length, bits = shape
         if rows % self.share:
             raise ValueError(f"{rows} sequences cannot share z in groups of {self.share}")
@@ -70,9 +67,7 @@ class Pinned(LatentSource):
 
     seed: int
 
-    def noise(
-        self, shape: Shape, generator: Generator | Sequence[Generator], padding: Tensor | None
-    ) -> Tensor:
+    def noise(self, shape: Shape, generator: Generators, padding: Tensor | None) -> Tensor:
         rows, length, bits = shape
         noise = torch.rand(length, bits, generator=torch.Generator().manual_seed(self.seed))
         if padding is None:
@@ -89,9 +84,7 @@ class Codes(LatentSource):
 
     z: Tensor
 
-    def noise(
-        self, shape: Shape, generator: Generator | Sequence[Generator], padding: Tensor | None
-    ) -> Tensor:
+    def noise(self, shape: Shape, generator: Generators, padding: Tensor | None) -> Tensor:
         return FromPrior().noise(shape, generator, padding)
 
     def of_new_tokens(self, noise: Tensor) -> Tensor:
@@ -113,9 +106,7 @@ class Noise(LatentSource):
 
     values: Tensor
 
-    def noise(
-        self, shape: Shape, generator: Generator | Sequence[Generator], padding: Tensor | None
-    ) -> Tensor:
+    def noise(self, shape: Shape, generator: Generators, padding: Tensor | None) -> Tensor:
         rows, length, bits = shape
         size = tuple(self.values.shape)
         if len(size) != 3 or size[::2] != (rows, bits) or size[1] < length - 1:

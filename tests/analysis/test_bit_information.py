@@ -103,28 +103,19 @@ def test_a_code_of_no_relation_has_no_excess_however_documents_cluster():
     assert sum(inside) / 60 > 0.8
 
 
-def test_its_standard_error_is_how_far_samples_differ():
-    """A bit that follows the next token in some documents and not in others."""
-    estimates = []
-    for seed in range(80):
-        rng = torch.Generator().manual_seed(seed)
-        tokens = torch.randint(8, (48, 21), generator=rng)
-        follows = torch.rand(48, 1, generator=rng)
-        o = 6 * follows * (2.0 * (tokens[:, 1:] < 4) - 1)
-        estimates.append(bit_information(encoded(tokens, o[..., None]), 1, rng)[0])
-    spread = torch.tensor([e.bits for e in estimates]).std().item()
-    mean = sum(e.se for e in estimates) / len(estimates)
-    assert mean == pytest.approx(spread, rel=0.35)
-
-
-def test_its_error_is_of_leaving_out_each_document_and_of_a_null_of_few_permutations(rng):
-    tokens = torch.randint(3, (4, 9), generator=rng)
-    sample = encoded(tokens, torch.randn(4, 8, 1, generator=rng))
+@pytest.mark.parametrize(("groups", "group_of"), [(32, [0, 1, 2, 3, 4]), (3, [0, 0, 1, 1, 2])])
+def test_its_error_is_of_leaving_out_each_group_of_documents_and_of_a_null_of_few_permutations(
+    rng, monkeypatch, groups, group_of
+):
+    monkeypatch.setattr("ftmodel.analysis.bit_information.GROUPS", groups)
+    tokens = torch.randint(3, (5, 9), generator=rng)
+    sample = encoded(tokens, torch.randn(5, 8, 1, generator=rng))
     q, kind = sample.o.double().sigmoid(), tokens[:, 1:].flatten()
-    kept = [sample.document != d for d in range(4)]
+    kept = [torch.tensor(group_of)[sample.document] != g for g in sorted({*group_of})]
     left_out = [information(soft_counts(q[rest], kind[rest], 3)).item() for rest in kept]
     total, _ = bit_information(sample, 1, rng, permutations=3)
-    assert total.se**2 == pytest.approx(3 * pvariance(left_out) + total.null_sd**2 / 3)
+    of_groups = (len(kept) - 1) * pvariance(left_out)
+    assert total.se**2 == pytest.approx(of_groups + total.null_sd**2 / 3)
 
 
 def test_a_single_document_has_no_error_and_idle_bits_no_information(rng):

@@ -84,19 +84,6 @@ def test_bits_that_lean_to_one_side_are_no_news_of_the_label_but_of_the_prior(rn
     assert result.aggregate_bits == pytest.approx(5 * lean, abs=0.1)
 
 
-def test_a_channel_that_repeats_itself_is_believed_once(rng):
-    """A bit that errs one time in five, and seven copies of it, which tell nothing more."""
-
-    def copies():
-        labels = torch.randint(2, (4 * N,), generator=rng)
-        errs = (torch.rand(4 * N, generator=rng) < 0.2).long()
-        return (labels ^ errs)[:, None, None].expand(-1, 8, 1), labels
-
-    result = evaluate(fit(*copies(), 2), *copies())
-    assert result.label_bits == pytest.approx([1 - entropy((0.2, 0.8))] * 8, abs=0.02)
-    assert 0.2 < result.next_bits[-1] < 1
-
-
 def test_t_copies_of_a_bit_are_believed_as_one_with_exponent_1_over_t():
     """Exactly, as in either half of the sequences one bit in five errs."""
     right = torch.tensor([1, 1, 1, 1, 0]).repeat_interleave(2)

@@ -29,18 +29,6 @@ SHAPES = [
 ]
 
 
-def library_loss(model, tokens, noise, kappa):
-    """Loss, cross-entropy and KL."""
-    loss = training_loss(model, tokens[:, :-1], tokens[:, 1:], noise, kappa)
-    return loss.total, loss.ce, loss.kl
-
-
-def library_generation(model, prompt, noise, seed, n_new):
-    """With noise (B, P + N, H): z of the prompt is the encoder's, that of new tokens uniform."""
-    rng = torch.Generator().manual_seed(seed)
-    return generate(model, prompt, n_new, generator=rng, z=Noise(noise))
-
-
 @rejects("total = ce + beta * «hinge→kl.mean()»", "KL without free bits")
 @rejects("weighted_bits - «p * →»over_low", "gradient of the logits with 1 for p")
 @pytest.mark.parametrize(("shape", "kappa"), zip(SHAPES, (0.1, 0.3, 0.8), strict=True), ids=str)
@@ -50,7 +38,8 @@ def test_loss_and_every_gradient_are_those_of_the_example(
     """With a hinge that some tokens' KL exceeds and that of others does not."""
     model, tokens = make_model(**shape), make_tokens(3, 12)
     noise, twin = torch.rand(3, 11, model.config.latent_bits, generator=rng), example_of(model)
-    ours = library_loss(model, tokens, noise, kappa)
+    loss = training_loss(model, tokens[:, :-1], tokens[:, 1:], noise, kappa)
+    ours = loss.total, loss.ce, loss.kl
     total, ce, kl = example.training_loss(twin, tokens, noise, kappa)
     assert max(0, kl - kappa * log(2)) < total - ce < kl, "all or no tokens above the threshold"
     expected = tuple(x.float() for x in (total, ce, kl))
@@ -67,10 +56,11 @@ def test_a_generation_is_that_of_the_example(make_model, make_tokens, rng, shape
     """With the same noise for z of the prompt, codes of new tokens, and draws of these."""
     model, prompt = make_model(**shape), make_tokens(4, 3)
     noise = torch.rand(4, 12, model.config.latent_bits, generator=rng)
-    draws = torch.rand(9, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(7)).T
+    draws = torch.rand(9, 4, dtype=torch.float64, generator=rng.manual_seed(7)).T
     codes = pack_bits(noise[:, 3:] < 0.5)
     expected = example.generate(example_of(model), prompt, noise[:, :3], codes, 1 - draws)
-    assert torch.equal(library_generation(model, prompt, noise, 7, 9), expected)
+    rng.manual_seed(7)
+    assert torch.equal(generate(model, prompt, 9, generator=rng, z=Noise(noise)), expected)
 
 
 @pytest.mark.parametrize("tied", [True, False])

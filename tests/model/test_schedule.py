@@ -25,6 +25,7 @@ def test_the_cosine_is_one():
     expected = [(1 + cos(pi * s / 100)) / 2 for s in range(100)]
     assert [cosine(s, WARMUP, STEPS) for s in range(WARMUP, STEPS)] == pytest.approx(expected)
     assert cosine(WARMUP, WARMUP, WARMUP) == 1  # after a run that is all warm-up
+    assert cosine(WARMUP + 1, WARMUP, WARMUP + 1) == pytest.approx(0)  # a decay of one step
 
 
 @rejects(

@@ -1,13 +1,12 @@
 """Each measurement runs at toy size and says what it was made for; how fast, is its own matter."""
 
-import os
 from importlib import import_module
 from math import isfinite
 
 import pytest
 import torch
 
-from perf import latent, mapper, side_by_side, steps, training
+from perf import latent, mapper, side_by_side
 from perf.__main__ import PARTS
 from pipelines.artifacts import corpus
 
@@ -53,21 +52,6 @@ def test_the_dense_form_that_the_mapper_is_timed_against_has_the_same_gradients(
     one, other = arms
     torch.testing.assert_close(one.o.grad, other.o.grad, atol=1e-6, rtol=1e-4)
     torch.testing.assert_close(one.table.grad, other.table.grad, atol=1e-5, rtol=1e-4)
-
-
-def test_the_first_compiled_step_finds_nothing_of_earlier_runs(monkeypatch, tmp_path):
-    caches = []
-
-    def step(*_):
-        return lambda: caches.append(os.environ["TORCHINDUCTOR_CACHE_DIR"])
-
-    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
-    monkeypatch.setattr(steps, "training_work", step)
-    monkeypatch.setattr(steps, "products", lambda *_: 1.0)
-    monkeypatch.setattr(training, "SHAPE", training.QUICK)
-    first, *_ = training.measure(turns=1, quick=False)
-    assert first.name == "first step of ours, compiled, nothing cached"
-    assert [cache == str(tmp_path) for cache in caches] == [False] + [True] * 16
 
 
 @pytest.mark.slow

@@ -13,7 +13,6 @@ from ftmodel.synthetic.coin_flip import (
     exact_log_probability,
     label_posterior,
     predictive,
-    probability_of_one,
     sample_labelled,
 )
 from tests.support.mutants import rejects
@@ -30,11 +29,6 @@ def joint(flips):
     return [prod(GIVEN[int(x), z] for x in flips) / 2 for z in (0, 1)]
 
 
-@rejects("EPSILON = 0.«2→8»", "the coin's sides exchanged")
-def test_a_flip_mostly_shows_its_hidden_bit():
-    assert probability_of_one(torch.tensor([0.0, 1.0])).tolist() == pytest.approx([0.2, 0.8])
-
-
 def test_samples_follow_their_labels(rng):
     rows, z = sample_labelled(4000, rng)
     assert rows.shape == (4000, 65)
@@ -46,6 +40,7 @@ def test_samples_follow_their_labels(rng):
         assert abs(ones.mean(0) - share).max() < 5 * 0.4 / len(ones) ** 0.5  # at each place
 
 
+@rejects("EPSILON = 0.«2→8»", "the coin's sides exchanged")
 @rejects("(«→1 - »posteriors", "equation 2 with ε for 1 − ε")
 @pytest.mark.parametrize(
     "flips", ["1" * 64, "0" * 64, "10" * 32, "1" * 40 + "0" * 24, "1101000111" * 7]
