@@ -115,7 +115,7 @@ def test_how_much_a_z_can_tell_of_a_token(make_model, latent, bits):
 
 
 @pytest.mark.parametrize(
-    ("latent", "message"),
+    ("changes", "message"),
     [
         ({"per": "every"}, "every: required"),
         ({"every": 4}, "every: 4, but there is one latent code per token"),
@@ -124,11 +124,18 @@ def test_how_much_a_z_can_tell_of_a_token(make_model, latent, bits):
         ({"per": "every", "every": 16}, "every: 16 is not below the context of 16"),
         ({"per": "sequence", "prior": "recurrent"}, "prior: recurrent needs several latent codes"),
         ({"per": "text"}, "'text' is not one of token, sequence, every"),
+        ({"encoder": "own"}, "encoder: 'own' is not one of shared, separate"),
+        ({"inject": "queries"}, "'queries' is not one of kv, residual, kv_all, "),
+        ({"inject": "embedding", "latent_block": 2}, "embedding is before block 1"),
+        ({"map": "linear", "latent_bits": 65}, "0 … 64 of latent.map linear$"),
+        ({"latent_bits": 25}, "25 is outside 0 … 24$"),
     ],
 )
-def test_spans_that_there_are_not(make_model, latent, message):
+def test_designs_that_there_are_not(make_model, changes, message):
+    of_model = {key: value for key, value in changes.items() if key.startswith("latent_")}
+    latent = {key: value for key, value in changes.items() if key not in of_model}
     with pytest.raises(ValueError, match=message):
-        make_model(latent=latent)
+        make_model(latent=latent, **of_model)
 
 
 def test_a_changed_design_keeps_no_setting_of_what_was_replaced():

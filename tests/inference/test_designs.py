@@ -442,18 +442,3 @@ def test_a_linear_map_takes_64_bits(make_tokens, rng):
     torch.testing.assert_close(with_codes(model, tokens, out.codes).hidden, out.hidden)
     assert (out.codes < 0).any(), "the last bit is the sign of the integer"
     generate(model, tokens, 8, generator=rng, z=Codes(out.codes))
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"latent_bits": 65, "latent": {"map": "linear"}}, "0 … 64 of latent.map linear$"),
-        ({"latent_bits": 25}, "25 is outside 0 … 24$"),
-        ({"latent": {"inject": "embedding"}, "latent_block": 2}, "embedding is before block 1"),
-        ({"latent": {"encoder": "own"}}, "encoder: 'own' is not one of shared, separate"),
-        ({"latent": {"inject": "queries"}}, "'queries' is not one of kv, residual, kv_all, "),
-    ],
-)
-def test_designs_that_there_are_not(make_model, changes, message):
-    with pytest.raises(ValueError, match=message):
-        make_model(**changes)

@@ -9,7 +9,7 @@ from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import (
 )
 
 from ftmodel.inference.generate import generate
-from ftmodel.kernels import fast_decoder
+from ftmodel.kernels import fast_decoder, product, weights
 from ftmodel.kernels.fast_decoder import FastDecoder, PlainDecoder, decoder
 from ftmodel.model.cache import new_cache
 from ftmodel.model.layers import Attention, Block
@@ -77,17 +77,22 @@ def started(rng):
 def test_every_token_up_to_the_last_is_read_as_the_model_reads_it(
     make_model, started, rng, monkeypatch, changes
 ):
-    """By bmm and by PyTorch's attention, and with padding. What lies in a new cache is never read;
-    what is left there is what the model leaves; what was returned is no view of a buffer.
+    """By bmm and by PyTorch's attention, with padding, and with oneDNN's products. What lies in a
+    new cache is never read; what is left there is what the model leaves; what was returned is no
+    view of a buffer.
     """
-    model = make_model(**changes)
-    for padding, bmm_heads in ((None, 1), (None, 1000), (PADDING, 1)):
+    model, onednn = make_model(**changes), torch.backends.mkldnn.is_available()
+    monkeypatch.setattr(weights, "MIN_MULTIPLICATIONS", 0)
+    cases = (None, 1, False), (None, 1000, False), (PADDING, 1, False), (None, 1, onednn)
+    for padding, bmm_heads, by_onednn in cases:
         monkeypatch.setattr(fast_decoder, "BMM_HEADS", bmm_heads)
+        monkeypatch.setattr(product, "ONEDNN", by_onednn)
         caches = started(model, padding), started(model, padding)
         for layer in caches[0]:
             layer.keys[:, :, 5:] = layer.values[:, :, 5:] = torch.nan
         fast = FastDecoder(model, caches[0], padding)
         plain = PlainDecoder(model, caches[1], padding)
+        assert fast.readout.onednn == fast.upper_blocks[0].down.onednn == by_onednn
         read = []
         for _ in range(11):
             tokens, codes = (torch.randint(n, (3,), generator=rng) for n in (11, 8))
@@ -96,6 +101,7 @@ def test_every_token_up_to_the_last_is_read_as_the_model_reads_it(
         for hidden, expected in read:
             assert expected.std() > 0.5, "activations this small would compare nothing"
             torch.testing.assert_close(hidden, expected, **CLOSE)
+            torch.testing.assert_close(fast.logits(hidden), plain.logits(expected), **CLOSE)
         for ours, theirs in zip(*caches, strict=True):
             assert ours.length == theirs.length == 16
             torch.testing.assert_close(ours.keys, theirs.keys, **CLOSE)

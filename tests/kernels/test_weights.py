@@ -19,52 +19,18 @@ needs_bf16 = pytest.mark.skipif(not bf16_products(), reason="this CPU does not m
 
 
 @pytest.fixture
-def everything_by_onednn(monkeypatch):
-    if not torch.backends.mkldnn.is_available():
-        pytest.skip("PyTorch without oneDNN")
-    monkeypatch.setattr(product, "ONEDNN", True)
-    monkeypatch.setattr(weights, "MIN_MULTIPLICATIONS", 0)
-
-
-@pytest.fixture
 def everything_rounded(monkeypatch):
     monkeypatch.setattr(weights, "LEAST_ROUNDED", 0)
-
-
-@pytest.fixture
-def decoders(make_model, rng):
-    """Factory of a fast and a plain decoder after 4 tokens, and the tokens and noise of 8 more."""
-
-    def make(bits=3, rounded=False):
-        model, tokens = make_model(latent_bits=bits), torch.randint(11, (3, 12), generator=rng)
-        codes, caches = torch.randint(8, (3, 12), generator=rng), []
-        for _ in range(2):
-            caches.append(new_cache(model.config, 12))
-            given_codes(model, tokens[:, :4], codes[:, :4] if bits else None, cache=caches[-1])
-        fast = FastDecoder(model, caches[0], rounded=RoundedWeights(model) if rounded else None)
-        rest = zip(tokens[:, 4:].T, pinned_noise(codes[:, 4:].T, 3), strict=True)
-        return fast, PlainDecoder(model, caches[1]), [(x, z if bits else None) for x, z in rest]
-
-    return make
-
-
-@torch.inference_mode()
-def test_by_onednn_every_token_is_read_as_the_model_reads_it(decoders, everything_by_onednn):
-    fast, plain, text = decoders()
-    assert fast.readout.onednn and fast.lower[0].down.onednn
-    for token in text:
-        hidden, expected = fast.read(*token), plain.read(*token)
-        torch.testing.assert_close(hidden, expected, atol=5e-5, rtol=1e-5)
-        logits = plain.logits(expected)
-        torch.testing.assert_close(fast.logits(hidden), logits, atol=5e-5, rtol=1e-5)
 
 
 @rejects("to.«add_→copy_»(self.", "products added by oneDNN in place of what they are added to")
 @pytest.mark.parametrize("kind", ["as it is", "rounded"])
 @torch.inference_mode()
-def test_products_are_written_and_added_where_they_belong(rng, everything_by_onednn, kind):
-    if kind == "rounded" and not bf16_products():
-        pytest.skip("this CPU does not multiply bfloat16")
+def test_products_are_written_and_added_where_they_belong(rng, monkeypatch, kind):
+    if not torch.backends.mkldnn.is_available() or (kind == "rounded" and not bf16_products()):
+        pytest.skip("a PyTorch without oneDNN, or a CPU that does not multiply bfloat16")
+    monkeypatch.setattr(product, "ONEDNN", True)
+    monkeypatch.setattr(weights, "MIN_MULTIPLICATIONS", 0)
     weight, x = torch.randn(64, 32, generator=rng), torch.randn(3, 32, generator=rng)
     expected = x @ weight.t()
     close = {"atol": 0.15, "rtol": 0.02} if kind == "rounded" else {"atol": 1e-4, "rtol": 1e-5}
@@ -95,14 +61,20 @@ def test_small_products_are_left_to_pytorch(monkeypatch):
 @needs_bf16
 @pytest.mark.parametrize("bits", [0, 3], ids=["baseline", "latent"])
 @torch.inference_mode()
-def test_rounded_weights_move_predictions_by_a_hundredth(decoders, everything_rounded, bits):
+def test_rounded_weights_move_predictions_by_a_hundredth(make_model, rng, everything_rounded, bits):
     """Logits by 0.02 of their standard deviation, next-token distributions by 1e-3 nats, in the
     mean over tokens.
     """
-    fast, plain, text = decoders(bits, rounded=True)
-    differences, divergences = [], []
-    for token in text:
-        got, expected = (each.logits(each.read(*token)) for each in (fast, plain))
+    model, tokens = make_model(latent_bits=bits), torch.randint(11, (3, 12), generator=rng)
+    codes = torch.randint(8, (3, 12), generator=rng)
+    caches = new_cache(model.config, 12), new_cache(model.config, 12)
+    for cache in caches:
+        given_codes(model, tokens[:, :4], codes[:, :4] if bits else None, cache=cache)
+    fast = FastDecoder(model, caches[0], rounded=RoundedWeights(model))
+    plain, differences, divergences = PlainDecoder(model, caches[1]), [], []
+    for token, z in zip(tokens[:, 4:].T, pinned_noise(codes[:, 4:].T, 3), strict=True):
+        read = [each.read(token, z if bits else None) for each in (fast, plain)]
+        got, expected = fast.logits(read[0]), plain.logits(read[1])
         differences.append((got - expected).square().mean().sqrt() / expected.std())
         p, q = expected.log_softmax(-1), got.log_softmax(-1)
         divergences.append((p.exp() * (p - q)).sum(-1).mean())
