@@ -16,7 +16,7 @@ import lightning as L
 import torch
 from omegaconf import DictConfig
 
-from ftmodel.costs.training import flops_per_token, memory, utilisation
+from ftmodel.costs.training import flops_per_token, utilisation
 from perf.gpu.peaks import peak
 from perf.measure import Figure, figure
 from pipelines import doctor
@@ -132,7 +132,6 @@ def arm_figures(spec: RunSpec, arm: str, device: str) -> list[Figure]:
     rows = curve(spec)
     if not rows:
         raise TimeoutError("no row of the training curve yet; run it again to continue")
-    config, vocabulary = spec.config, spec.shards().metadata.vocab_size
     speed = speeds(rows)
     found = [
         figure(f"{arm}: training", [training_seconds(rows) / 60], "min"),
@@ -142,15 +141,10 @@ def arm_figures(spec: RunSpec, arm: str, device: str) -> list[Figure]:
     ]
     if rows[-1].kl_bits is not None:
         found.append(figure(f"{arm}: KL, last row", [rows[-1].kl_bits], "bits/token"))
-    if device == "cuda":
-        batch = spec.optim.batch_size // spec.experiment.compute.accumulate
-        planned = memory(config, vocabulary, batch, half=True).total
-        if most := torch.cuda.max_memory_allocated():  # else it has not trained in this call
-            found.append(figure(f"{arm}: memory ÷ planner's", [most / planned]))
-        if known := peak(torch.cuda.get_device_name()):
-            flops = flops_per_token(config, vocabulary)
-            share = [utilisation(each, flops, known) for each in speed]
-            found.append(figure(f"{arm}: model-FLOPs utilisation", share, ""))
+    if device == "cuda" and (known := peak(torch.cuda.get_device_name())):
+        flops = flops_per_token(spec.config, spec.shards().metadata.vocab_size)
+        share = [utilisation(each, flops, known) for each in speed]
+        found.append(figure(f"{arm}: model-FLOPs utilisation", share, ""))
     return found
 
 

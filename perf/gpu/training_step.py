@@ -61,14 +61,7 @@ def measure(turns: int, quick: bool, device: str, preset: str) -> list[Figure]:
     configs = {"baseline": replace(config, latent_bits=0, latent_block=None), "free": config}
     room = MEMORY_SHARE * torch.cuda.mem_get_info()[1] if device == "cuda" else MEMORY_SHARE * GIB
     micro = sequences(configs, vocabulary, batch, room)
-    while True:
-        try:
-            return both_arms(preset, configs, vocabulary, micro, batch // micro, device, turns)
-        except torch.OutOfMemoryError:
-            if micro == 1:
-                raise
-        torch.cuda.empty_cache()
-        micro //= 2
+    return both_arms(preset, configs, vocabulary, micro, batch // micro, device, turns)
 
 
 def both_arms(

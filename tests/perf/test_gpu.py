@@ -1,8 +1,6 @@
 """What a GPU is measured by: its peak, steps beside it, and the tests marked `gpu`."""
 
 import os
-from contextlib import nullcontext
-from unittest.mock import Mock
 
 import pytest
 
@@ -45,16 +43,6 @@ def test_a_step_is_held_against_peak_flops_and_planner(uncompiled, monkeypatch, 
     flops = flops_per_token(config, training_step.QUICK_VOCABULARY).total
     share = found[f"{preset}, free: model-FLOPs utilisation"].median
     assert share == pytest.approx(found[f"{preset}, free"].median * flops / 1e9)
-
-
-@pytest.mark.parametrize("fits", [True, False])
-def test_a_step_that_does_not_fit_is_tried_in_smaller_micro_batches(monkeypatch, fits):
-    too_large = training_step.torch.OutOfMemoryError
-    tried = Mock(side_effect=[too_large, []] if fits else too_large)
-    monkeypatch.setattr(training_step, "both_arms", tried)
-    with nullcontext() if fits else pytest.raises(too_large):
-        training_step.measure(1, True, "cpu", "1.5 B")
-    assert [call.args[3:5] for call in tried.call_args_list] == [(2, 1), (1, 2)]
 
 
 def test_tokens_of_all_micro_batches_count(uncompiled, monkeypatch):
