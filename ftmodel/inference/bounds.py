@@ -83,9 +83,7 @@ def exact_nll(
     """
     check_like("targets", targets, inputs.shape, inputs)
     hidden = model(inputs, at=model.positions(inputs, documents=segment_ids)).hidden
-    return sums(
-        token_nll(model, hidden, targets), row_ids(inputs) if segment_ids is None else segment_ids
-    )
+    return sums(token_nll(model, hidden, targets), chunk_ids(inputs, segment_ids))
 
 
 def checked(
@@ -106,8 +104,10 @@ def checked(
     return drawn
 
 
-def row_ids(inputs: Tensor) -> Tensor:
-    """Segment ids (B, T) if each row is one chunk."""
+def chunk_ids(inputs: Tensor, segment_ids: Tensor | None) -> Tensor:
+    """``segment_ids`` (B, T); if there are none, each row is one chunk."""
+    if segment_ids is not None:
+        return segment_ids
     return torch.arange(1, len(inputs) + 1, device=inputs.device)[:, None].expand_as(inputs)
 
 
@@ -116,8 +116,7 @@ def lower_half(
 ) -> tuple[Tensor, Positions, Tensor]:
     """The lower half's activations (B, T, D), positions, and segment ids (B, T)."""
     at = model.positions(inputs, documents=segment_ids)
-    ids = row_ids(inputs) if segment_ids is None else segment_ids
-    return model.lower(inputs, at), at, ids
+    return model.lower(inputs, at), at, chunk_ids(inputs, segment_ids)
 
 
 def sampled_probability(o: Tensor) -> Tensor:

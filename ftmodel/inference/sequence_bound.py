@@ -23,11 +23,11 @@ from torch import Tensor
 from ftmodel.designs.design import LatentDesign
 from ftmodel.inference.bounds import (
     checked,
+    chunk_ids,
     importance_bound,
     log_density_ratio,
     lower_half,
     prior_probability,
-    row_ids,
     sampled_probability,
     sums,
     token_nll,
@@ -92,7 +92,7 @@ def prefix_bound(
     in a row at most, at its beginning: it has the prefix of the row. Raises ValueError otherwise.
     """
     check_like("targets", targets, inputs.shape, inputs)
-    ids = row_ids(inputs) if segment_ids is None else segment_ids
+    ids = chunk_ids(inputs, segment_ids)
     if not ((ids == ids[:, :1]) | (ids == 0)).all():
         raise ValueError("segment_ids: a row with a random prefix holds one chunk")
     first, log_p = draw()[..., 0], []
