@@ -1,16 +1,15 @@
 """The NLL of a baseline, and what bounds are made of; test_designs.py has the bounds themselves."""
 
 from math import log
-from types import SimpleNamespace
 
 import pytest
 import torch
 
-from ftmodel.designs.design import LatentDesign
 from ftmodel.designs.hinge import LN2
 from ftmodel.inference import bounds
 from ftmodel.inference.bounds import exact_nll, importance_bound, latent_bounds, sampled_probability
 from ftmodel.kernels.product import product
+from tests.inference.test_filtering import Planted
 from tests.support.mutants import rejects
 
 FLOAT32 = {"atol": 1e-5, "rtol": 1e-5}  # sums in float64 of what a model gives in float32
@@ -53,20 +52,7 @@ def test_estimates_are_unbiased_where_bits_saturate(o):
     share = (noise < q).double().mean().item()
     assert 0 < share == q.item() < 1
     assert share == pytest.approx(torch.tensor(o).double().sigmoid().item(), abs=2**-24)
-    model = SimpleNamespace(
-        config=SimpleNamespace(latent_bits=1, noise_width=1, latent=LatentDesign()),
-        readout=SimpleNamespace(weight=torch.zeros(2, 1)),
-        positions=lambda *_, **__: SimpleNamespace(span_starts=None),
-        lower=lambda tokens, positions: tokens[..., None].float(),
-        upper=lambda x, *_: torch.zeros_like(x),
-        encode=lambda tokens, x, positions: torch.full_like(x, o),
-        latent=SimpleNamespace(
-            embed=lambda codes: codes,
-            draw=lambda noise, x: noise[..., 0].long(),
-            prior=SimpleNamespace(sequential=False),
-        ),
-        prior_logits=lambda *_: None,
-    )
+    model = Planted(2, lambda z: torch.zeros(*z.shape, 2), lambda x: torch.full_like(x, o))
     noise = torch.tensor([0.0, 1 - 2.0**-24])[:, None, None]  # sets the bit, and does not
     tokens = torch.zeros(2, 1, dtype=torch.long)
     bounds = latent_bounds(model, tokens, tokens, 1, lambda: noise)
