@@ -10,6 +10,7 @@ from ftmodel.analysis.calibration import SHARES, best_share, calibrate, merged
 from ftmodel.inference.filtering import filtering_bound
 from tests.inference.test_filtering import Planted
 from tests.support.mutants import rejects
+from tests.support.passes import drawing
 
 LENGTHS = torch.full((16,), 65)
 TRUTH = 100 + torch.arange(16, dtype=torch.float64)  # nats of each chunk
@@ -114,9 +115,7 @@ def test_the_share_of_a_planted_z_is_found(rng):
         model = planted(factor)
 
         def estimates(particles, share, model=model):
-            def draw():
-                return torch.rand(*inputs.shape, 1, generator=rng)
-
+            draw = drawing(rng, *inputs.shape, 1)
             common = model, inputs, targets, particles, draw, None, 1.1, share
             return torch.stack([filtering_bound(*common) for _ in range(4)])
 

@@ -29,6 +29,7 @@ from tests.support.dense_form import per_token
 from tests.support.designs import EVERY, all_pairs, title
 from tests.support.enumeration import Exact, assert_near
 from tests.support.mutants import rejects
+from tests.support.passes import drawing
 
 CLOSE = {"atol": 2e-5, "rtol": 1e-4}
 ROWS = 1000  # independent estimates
@@ -152,9 +153,7 @@ def test_bounds_are_those_of_every_z_enumerated(make_model, make_tokens, design,
     nll = truth.nll
     assert truth.prior_ce > nll + 0.02, "z that changes nothing would test nothing"
 
-    def draw():
-        return torch.rand(ROWS, length, 2, generator=rng)
-
+    draw = drawing(rng, ROWS, length, 2)
     bounds = latent_bounds(model, inputs, targets, 2, draw)
     torch.testing.assert_close(bounds.kl_bits.sum(-1), bounds.kl)
     torch.testing.assert_close(bounds.iwae, log(2) - bounds.log_weights.logsumexp(0))
@@ -188,9 +187,7 @@ def test_a_calibrated_bound_is_the_enumerated_nll(make_model, make_tokens, desig
     )
 
     def filters(tokens, number, particles, share):
-        def draw():
-            return torch.rand(len(tokens), length, 2, generator=rng)
-
+        draw = drawing(rng, len(tokens), length, 2)
         common = model, tokens[:, :-1], tokens[:, 1:], particles, draw, None, 0.5, share
         return torch.stack([nll_bound(*common, True) for _ in range(number)])
 

@@ -7,7 +7,6 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from ftmodel.designs.design import LatentDesign
 from ftmodel.designs.hinge import LN2
 from ftmodel.designs.prior import UniformPrior
 from ftmodel.inference import filtering
@@ -15,18 +14,14 @@ from ftmodel.inference.bounds import NOISE_STEPS, latent_bounds
 from ftmodel.inference.filtering import filtering_bound, propose, stratified, systematic
 from ftmodel.kernels import fast_decoder
 from ftmodel.model.cache import LayerCache
+from ftmodel.model.config import ModelConfig
 from ftmodel.model.mapper import pack_bits, pinned_noise
 from tests.support.enumeration import Exact, assert_near
 from tests.support.mutants import rejects
+from tests.support.passes import drawing
 
 ROWS = 5000  # independent filters of one sequence
 FLOAT32 = {"atol": 1e-4, "rtol": 1e-5}  # sums in float64 of what a model gives in float32
-
-
-@pytest.fixture
-def noise_of(rng):
-    """Factory of the argument ``draw``, with noise of the fixture rng."""
-    return lambda inputs, bits: lambda: torch.rand(*inputs.shape, bits, generator=rng)
 
 
 @pytest.fixture(params=[(1, 12), (4, 3)], ids=lambda p: f"H{p[0]}T{p[1]}")
@@ -82,10 +77,10 @@ def case(request, make_model, make_tokens):
     ],
     ids=["one", "never", "half", "always", "both", "encoder", "stratified", "all stratified"],
 )
-def test_the_probability_is_unbiased(case, noise_of, particles, resample_below, proposal, stratify):
+def test_the_probability_is_unbiased(case, rng, particles, resample_below, proposal, stratify):
     """exp(−bound) averages to p(x) over 5000 filters, by enumeration of every z."""
     model, inputs, targets, truth = case
-    draw = noise_of(inputs, model.config.latent_bits)
+    draw = drawing(rng, *inputs.shape, model.config.latent_bits)
     common = model, inputs, targets, particles, draw, None, resample_below, proposal
     bound = filtering_bound(*common, stratify)
     assert bound.dtype == torch.float64
@@ -98,16 +93,16 @@ def test_the_probability_is_unbiased(case, noise_of, particles, resample_below, 
     "particles resampled without what their prior reads",
 )
 def test_the_filter_of_a_recurrent_prior_is_unbiased_when_it_resamples(
-    make_model, make_tokens, noise_of
+    make_model, make_tokens, rng
 ):
     model = make_model(latent_bits=1, n_layers=2, latent={"prior": "recurrent"})
     with torch.no_grad():
         model.latent.post_sampler.mul_(6)
         model.latent.prior.readout.weight.mul_(4)
     tokens = make_tokens(1, 9).expand(ROWS, -1)
-    inputs, targets = tokens[:, :-1], tokens[:, 1:]
+    inputs, targets, draw = tokens[:, :-1], tokens[:, 1:], drawing(rng, ROWS, 8, 1)
     truth = Exact(model, inputs[0], targets[0])
-    filtered = filtering_bound(model, inputs, targets, 4, noise_of(inputs, 1), resample_below=1.0)
+    filtered = filtering_bound(model, inputs, targets, 4, draw, resample_below=1.0)
     assert_near((truth.nll - filtered).exp(), 1.0)
 
 
@@ -144,13 +139,13 @@ def test_stratified_noise_is_uniform_for_each_particle_and_even_over_all(rng):
 
 
 @rejects("«noise→_» = stratified(", "noise that is stratified and not used")
-def test_stratified_particles_make_a_bound_tighter(make_model, make_tokens, noise_of):
+def test_stratified_particles_make_a_bound_tighter(make_model, make_tokens, rng):
     """Without a resampling that would hide it: of one bit, half of the particles set it."""
     model = make_model(latent_bits=1, n_layers=2)
     tokens = make_tokens(1, 3).expand(500, -1)
     bounds = [
         filtering_bound(
-            *(model, tokens[:, :-1], tokens[:, 1:], 2, noise_of(tokens[:, 1:], 1), None, 0.0, 0.0),
+            *(model, tokens[:, :-1], tokens[:, 1:], 2, drawing(rng, 500, 2, 1), None, 0.0, 0.0),
             stratify,
         ).var()
         for stratify in (False, True)
@@ -183,14 +178,7 @@ class Planted:
     tokens so far, which it reads from its cache; and so is its encoder.
     """
 
-    config = SimpleNamespace(
-        latent_bits=1,
-        noise_width=1,
-        random_prefix=0,
-        n_layers=1,
-        lower_blocks=0,
-        latent=LatentDesign(),
-    )
+    config = ModelConfig(1, 2, 1, 1, 1, 99, latent_bits=1, latent_block=1)
     embedding = SimpleNamespace(weight=torch.zeros(1))
     blocks = (None,)  # no Block: the fast decoder does not take it
     latent = SimpleNamespace(
@@ -234,14 +222,14 @@ def parity(z):
     "effective < resample_below« * particles→»",
     "never resampled: the effective sample size against a share of 1",
 )
-def test_a_model_whose_z_decides_everything_has_its_true_likelihood(noise_of, rng):
+def test_a_model_whose_z_decides_everything_has_its_true_likelihood(rng):
     """Under a z that is uniform the parity is: every sequence of 64 symbols has 2^−64. Importance
     sampling does not meet a z that suits them; a particle whose z changed without its past, or the
     other way round, would have the parity of neither.
     """
     tokens = torch.randint(2, (50, 65), generator=rng)
     inputs, targets = tokens[:, :-1], tokens[:, 1:]
-    model, draw = Planted(2, parity), noise_of(inputs, 1)
+    model, draw = Planted(2, parity), drawing(rng, 50, 64, 1)
     bound = filtering_bound(model, inputs, targets, 256, draw) / 64 / LN2
     assert bound.mean().item() == pytest.approx(1, abs=0.01)
     iwae = latent_bounds(model, inputs, targets, 16, draw).iwae / 64 / LN2
@@ -284,10 +272,10 @@ def test_it_is_the_same_by_either_decoder(make_model, make_tokens, monkeypatch, 
     torch.testing.assert_close(*bounds, **FLOAT32)
 
 
-def test_a_single_symbol_is_certain(make_model, noise_of):
+def test_a_single_symbol_is_certain(make_model, rng):
     """No particle is lost to rounding: the bound of what has probability 1 is 0."""
     tokens = torch.zeros(3, 9, dtype=torch.long)
-    bound = filtering_bound(make_model(vocab_size=1), tokens, tokens, 7, noise_of(tokens, 3))
+    bound = filtering_bound(make_model(vocab_size=1), tokens, tokens, 7, drawing(rng, 3, 9, 3))
     torch.testing.assert_close(bound, torch.zeros(3, dtype=torch.float64), atol=1e-5, rtol=0)
 
 

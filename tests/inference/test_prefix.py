@@ -16,6 +16,7 @@ from ftmodel.model.free_transformer import FreeTransformer
 from ftmodel.model.objective import training_loss
 from ftmodel.model.prefix import PREFIX_VOCABULARY
 from tests.support.mutants import rejects
+from tests.support.passes import drawing
 
 CLOSE = {"rtol": 1e-4, "atol": 1e-5}
 
@@ -56,10 +57,6 @@ def log_probabilities(model, prefix, tokens):
 def all_prefixes(n):
     """(16^n, n)."""
     return torch.cartesian_prod(*[torch.arange(PREFIX_VOCABULARY)] * n).view(-1, n)
-
-
-def drawing(rng, *shape):
-    return lambda: torch.rand(*shape, generator=rng)
 
 
 @rejects(

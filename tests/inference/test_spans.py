@@ -20,6 +20,7 @@ from tests.inference.test_designs import log_p
 from tests.support.dense_form import per_token
 from tests.support.enumeration import assert_near
 from tests.support.mutants import rejects
+from tests.support.passes import drawing
 
 ROWS = 1000
 
@@ -59,11 +60,7 @@ def test_an_encoder_that_is_surer_than_it_should_be_does_little_harm(
     if prior == "learned":
         model.latent.prior.readout.weight.mul_(10)
     tokens = make_tokens(1, 7).expand(ROWS, -1)
-    inputs, targets = tokens[:, :-1], tokens[:, 1:]
-
-    def draw():
-        return torch.rand(ROWS, 6, 6, generator=rng)
-
+    inputs, targets, draw = tokens[:, :-1], tokens[:, 1:], drawing(rng, ROWS, 6, 6)
     half = [sequence_bound(model, inputs[:1], targets[:1], 1, lambda n=n: torch.full((1, 6, 6), n))
             for n in (0.5, 0.75)]  # fmt: skip
     equal = half[0] == half[1]

@@ -1,6 +1,7 @@
 """What a GPU is measured by: its peak, steps beside it, and the tests marked `gpu`."""
 
 import os
+from dataclasses import replace
 
 import pytest
 
@@ -10,6 +11,10 @@ from perf import steps
 from perf.gpu import documents, gpu_tests, training_step
 from perf.gpu.peaks import peak
 from tests.support.mutants import rejects
+
+
+FREE = replace(steps.QUICK, latent_bits=8)
+ARMS = {"baseline": steps.QUICK, "free": FREE}
 
 
 @pytest.mark.parametrize(
@@ -39,8 +44,7 @@ def test_a_step_is_held_against_peak_flops_and_planner(uncompiled, monkeypatch, 
     bound = found[f"{preset}: FLOPs, free ÷ baseline"].median
     assert bound > 1
     assert found[f"{preset}: time, free ÷ baseline"].at_most == pytest.approx(bound + 0.015)
-    config = training_step.replace(steps.QUICK, latent_bits=8)
-    flops = flops_per_token(config, training_step.QUICK_VOCABULARY).total
+    flops = flops_per_token(FREE, training_step.QUICK_VOCABULARY).total
     share = found[f"{preset}, free: model-FLOPs utilisation"].median
     assert share == pytest.approx(found[f"{preset}, free"].median * flops / 1e9)
 
@@ -50,11 +54,9 @@ def test_tokens_of_all_micro_batches_count(uncompiled, monkeypatch):
     seconds = {"baseline": [2.0], "free": [4.0]}
     monkeypatch.setattr(training_step, "in_turns", lambda *_: seconds)
     monkeypatch.setattr(steps, "products", lambda *_: 1e9)
-    free = training_step.replace(steps.QUICK, latent_bits=8)
-    configs = {"baseline": training_step.replace(free, latent_bits=0), "free": free}
-    found = training_step.both_arms("1.5 B", configs, 64, 2, 3, "cpu", 1)
+    found = training_step.both_arms("1.5 B", ARMS, 64, 2, 3, "cpu", 1)
     speeds = {f.name: f.median for f in found}
-    assert speeds["1.5 B, baseline"] == steps.STEPS_PER_TURN * 3 * 2 * free.context / 2
+    assert speeds["1.5 B, baseline"] == steps.STEPS_PER_TURN * 3 * 2 * FREE.context / 2
     assert speeds["1.5 B, free"] == speeds["1.5 B, baseline"] / 2
 
 
@@ -82,19 +84,16 @@ def test_the_presets_are_the_experiments():
 
 
 def test_as_many_sequences_as_fit_beside_the_other_arms_weights():
-    free, vocabulary = steps.QUICK, training_step.QUICK_VOCABULARY
-    free = training_step.replace(free, latent_bits=8)
-    configs = {"baseline": training_step.replace(free, latent_bits=0), "free": free}
 
     def needed(batch):
-        arms = [memory(configs[arm], vocabulary, batch, True) for arm in ("free", "baseline")]
-        return arms[0].total + arms[1].parameters + arms[1].optimizer
+        free, baseline = (memory(ARMS[arm], 64, batch, True) for arm in ("free", "baseline"))
+        return free.total + baseline.parameters + baseline.optimizer
 
     for room, most, expected in (
         *((needed(4), 8, 4), (needed(4) - 1, 8, 2), (needed(8), 8, 8), (needed(8), 4, 4)),
         (needed(1) / 2, 8, 1),
     ):
-        assert training_step.sequences(configs, vocabulary, most, room) == expected
+        assert training_step.sequences(ARMS, 64, most, room) == expected
 
 
 @pytest.fixture
