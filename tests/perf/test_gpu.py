@@ -12,7 +12,6 @@ from perf.gpu import documents, gpu_tests, training_step
 from perf.gpu.peaks import peak
 from tests.support.mutants import rejects
 
-
 FREE = replace(steps.QUICK, latent_bits=8)
 ARMS = {"baseline": steps.QUICK, "free": FREE}
 
@@ -84,7 +83,6 @@ def test_the_presets_are_the_experiments():
 
 
 def test_as_many_sequences_as_fit_beside_the_other_arms_weights():
-
     def needed(batch):
         free, baseline = (memory(ARMS[arm], 64, batch, True) for arm in ("free", "baseline"))
         return free.total + baseline.parameters + baseline.optimizer
