@@ -20,16 +20,12 @@ DESIGNS = {
     "every, learned prior": EVERY | {"prior": "learned"},
     "every, recurrent prior": EVERY | {"prior": "recurrent"},
 }
+EACH_DESIGN = pytest.mark.parametrize("design", DESIGNS.values(), ids=DESIGNS)
 DOCUMENTS = torch.tensor([[1, 1, 1, 1, 2, 2, 2, 2, 2], [1, 2, 2, 3, 3, 3, 3, 3, 3]])
 STARTS = {  # of rows of two to three documents, by hand
     "sequence": [[0, 0, 0, 0, 4, 4, 4, 4, 4], [0, 1, 1, 3, 3, 3, 3, 3, 3]],
     "every": [[0, 0, 0, 3, 4, 4, 4, 7, 7], [0, 1, 1, 3, 3, 3, 6, 6, 6]],
 }
-
-
-@pytest.fixture(params=DESIGNS.values(), ids=DESIGNS)
-def design(request):
-    return request.param
 
 
 def drawn_at_starts(twin, tokens, noise, starts, documents=None, padding=None):
@@ -79,6 +75,7 @@ def test_where_spans_begin(design):
 )
 @rejects("if «shared and t→False»:", "a z of a recurrent prior for each token of a span")
 @pytest.mark.parametrize("documents", [None, DOCUMENTS], ids=["rows", "documents"])
+@EACH_DESIGN
 @torch.no_grad()
 def test_each_token_reads_the_z_of_the_first_of_its_span(
     make_model, make_tokens, design, rng, documents

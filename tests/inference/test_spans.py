@@ -15,7 +15,7 @@ from ftmodel.inference.prompt_spans import candidate_noise, is_pinned, settled_n
 from ftmodel.inference.sequence_bound import enumerable, enumerated_nll, nll_bound, sequence_bound
 from ftmodel.model.config import ModelConfig
 from ftmodel.model.mapper import pack_bits, pinned_noise
-from tests.designs.test_sharing import DESIGNS, EVERY, SEQUENCE
+from tests.designs.test_sharing import EACH_DESIGN, EVERY, SEQUENCE
 from tests.inference.test_designs import log_p
 from tests.support.dense_form import per_token
 from tests.support.enumeration import assert_near
@@ -23,11 +23,6 @@ from tests.support.mutants import rejects
 from tests.support.passes import drawing
 
 ROWS = 1000
-
-
-@pytest.fixture(params=DESIGNS.values(), ids=DESIGNS)
-def design(request):
-    return request.param
 
 
 def log_prior(model, tokens, codes, starts):
@@ -97,6 +92,7 @@ def test_an_encoder_that_is_surer_than_it_should_be_does_little_harm(
 @rejects(
     "«q→p» if c % 2 else «p→q»", "z from an encoder that has seen one token of a span", case="every"
 )
+@EACH_DESIGN
 @torch.no_grad()
 def test_the_z_that_a_prompt_leaves_open_is_that_of_the_models_posterior(
     make_model, make_tokens, monkeypatch, design, rng
@@ -129,6 +125,7 @@ def test_the_z_that_a_prompt_leaves_open_is_that_of_the_models_posterior(
 
 
 @rejects(", device, documents«, padding→»)", "a learned prior of padded prompts by their padding")
+@EACH_DESIGN
 @torch.no_grad()
 def test_padding_changes_nothing_for_the_z_that_a_prompt_leaves_open(
     make_model, make_tokens, design, rng
