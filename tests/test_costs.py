@@ -66,23 +66,14 @@ def new_model(config, vocab_size, checkpointing=False):
     return model
 
 
-def batch(config, vocab_size):
-    """Inputs, targets and noise."""
-    tokens = torch.randint(vocab_size, (B, config.context + 1))
-    bits = config.latent_bits
-    return tokens[:, :-1], tokens[:, 1:], torch.rand(B, config.context, bits) if bits else None
-
-
-def documents_of(config):
-    """Two documents a row, whose boundary is another in each, if attention is within documents."""
-    ends = torch.arange(9, 9 + B)[:, None]
-    return (torch.arange(config.context) > ends).long() if config.document_mask else None
-
-
 def loss(model, half=False):
+    """Of random tokens. With attention within documents each row has two, which end elsewhere."""
+    config, places = model.config, torch.arange(model.config.context)
+    tokens = torch.randint(len(model.embedding.weight), (B, config.context + 1))
+    noise = torch.rand(B, config.context, config.latent_bits) if config.latent_bits else None
+    documents = (places > torch.arange(9, 9 + B)[:, None]).long() if config.document_mask else None
     with torch.autocast("cpu", torch.bfloat16, enabled=half):
-        data = batch(model.config, len(model.embedding.weight))
-        return training_loss(model, *data, 0.1, documents_of(model.config)).total
+        return training_loss(model, tokens[:, :-1], tokens[:, 1:], noise, 0.1, documents).total
 
 
 MASKED = {"document_mask": True}

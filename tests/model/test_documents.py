@@ -24,14 +24,6 @@ SHAPES = [
 ]
 
 
-def pack(rng, bits):
-    """Inputs, targets, documents (2, 16) and noise: two rows of the same lengths, other tokens."""
-    tokens = torch.randint(11, (2, 17), generator=rng)
-    documents = torch.arange(len(LENGTHS)).repeat_interleave(torch.tensor(LENGTHS)).expand(2, -1)
-    noise = torch.rand(2, 16, bits, generator=rng) if bits else None
-    return tokens[:, :-1], tokens[:, 1:], documents, noise
-
-
 def parts(tensor):
     """What belongs to each document of a packed tensor (B, T, …)."""
     return [None] * len(LENGTHS) if tensor is None else tensor.split(LENGTHS, dim=1)
@@ -54,9 +46,13 @@ def parts(tensor):
 )
 @pytest.mark.parametrize("changes", SHAPES, ids=str)
 def test_a_packed_row_equals_its_documents_run_alone(make_model, rng, changes):
-    """Its loss is a mean over the row's tokens: each document counts by its share of them."""
-    model = make_model(**changes)
-    inputs, targets, documents, noise = pack(rng, model.config.latent_bits)
+    """Its loss is a mean over the row's tokens: each document counts by its share of them. Two rows
+    have the same lengths and other tokens.
+    """
+    model, tokens = make_model(**changes), torch.randint(11, (2, 17), generator=rng)
+    inputs, targets, bits = tokens[:, :-1], tokens[:, 1:], model.config.latent_bits
+    documents = torch.arange(len(LENGTHS)).repeat_interleave(torch.tensor(LENGTHS)).expand(2, -1)
+    noise = torch.rand(2, 16, bits, generator=rng) if bits else None
     at = model.positions(inputs, documents=documents)
     packed = model(inputs, noise, at)
     each = [*zip(parts(inputs), parts(targets), parts(noise), strict=True)]
