@@ -16,7 +16,7 @@ from dataclasses import replace
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from ftmodel.model.config import ModelConfig
 from ftmodel.model.free_transformer import FreeTransformer
@@ -95,24 +95,19 @@ def rope_parameters(config: ModelConfig) -> dict[str, Any]:
     }
 
 
-def head_norms(block: Block) -> dict[str, nn.RMSNorm]:
-    """Of queries and keys, by Hugging Face's names; none without ``qk_norm``."""
-    attention = block.attention
-    norms = {"q": attention.query_norm, "k": attention.key_norm}
-    return {f"self_attn.{x}_norm.weight": norm for x, norm in norms.items() if norm is not None}
-
-
 def block_views(block: Block, config: ModelConfig, pairs: bool) -> dict[str, Tensor]:
     """By Hugging Face's names, without that of the layer."""
-    query = block.attention.query.weight
-    key, value = block.attention.key_value.weight.chunk(2)
+    attention = block.attention
+    query = attention.query.weight
+    key, value = attention.key_value.weight.chunk(2)
     gate, up = block.ffn.gate_up.weight.chunk(2)
-    gains = {name: norm.weight for name, norm in head_norms(block).items()}
+    norms = {"q": attention.query_norm, "k": attention.key_norm}  # None without qk_norm
+    gains = {f"self_attn.{x}_norm.weight": n.weight for x, n in norms.items() if n is not None}
     more = {name: gain if pairs else in_halves(gain, 1) for name, gain in gains.items()}
     if config.qkv_bias:
-        key_bias, value_bias = block.attention.key_value.bias.chunk(2)
+        key_bias, value_bias = attention.key_value.bias.chunk(2)
         more |= {
-            "self_attn.q_proj.bias": in_halves(block.attention.query.bias, config.n_heads),
+            "self_attn.q_proj.bias": in_halves(attention.query.bias, config.n_heads),
             "self_attn.k_proj.bias": in_halves(key_bias, config.n_kv_heads),
             "self_attn.v_proj.bias": value_bias,
         }
@@ -121,7 +116,7 @@ def block_views(block: Block, config: ModelConfig, pairs: bool) -> dict[str, Ten
         "self_attn.q_proj.weight": query if pairs else in_halves(query, config.n_heads),
         "self_attn.k_proj.weight": key if pairs else in_halves(key, config.n_kv_heads),
         "self_attn.v_proj.weight": value,
-        "self_attn.o_proj.weight": block.attention.output.weight,
+        "self_attn.o_proj.weight": attention.output.weight,
         "post_attention_layernorm.weight": block.ffn_norm.weight,
         "mlp.gate_proj.weight": gate,
         "mlp.up_proj.weight": up,

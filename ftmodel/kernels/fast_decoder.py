@@ -27,7 +27,9 @@ BMM_HEADS = 64  # of all rows, from which on two bmm are faster than PyTorch's a
 
 
 class Activation:
-    """Activations x (B, D) in a buffer with more channels, one of which gives RMSNorm its ε."""
+    """Activations x (B, D) in a buffer with more channels: channel D, √(ε D), gives RMSNorm its ε,
+    the others are 0.
+    """
 
     def __init__(self, buffer: Tensor, width: int) -> None:
         self.channels, self.x = buffer, buffer[:, :width]
@@ -37,13 +39,6 @@ class Activation:
         """RMSNorm of x: x / √(Σ x² + ε D) · √D gain, (B, D); ``gain`` (D,) comes with its √D."""
         torch.linalg.vector_norm(self.channels, dim=1, keepdim=True, out=self.norm)
         return (self.x / self.norm).mul_(gain)
-
-
-def activation_buffer(like: Tensor, rows: int, width: int, eps: float) -> Tensor:
-    """(rows, D + 16) for ``Activation``: its channel D is √(ε D), the others beyond are 0."""
-    buffer = like.new_zeros(rows, width + 16)  # rows stay aligned to 64 bytes
-    buffer[:, width] = sqrt(eps * width)
-    return buffer
 
 
 class DecodingBlock:
@@ -156,8 +151,10 @@ class FastDecoder:
         # the residual stream, and below it, for the block that reads z, the same with r injected,
         # or r alone as memory
         both = rows if model.latent is None else 2 * rows
-        buffer = activation_buffer(embedding, both, config.d_model, config.norm_eps)
-        self.x, self.both = (Activation(b, config.d_model) for b in (buffer[:rows], buffer))
+        width, eps = config.d_model, config.norm_eps
+        buffer = embedding.new_zeros(both, width + 16)  # rows stay aligned to 64 bytes
+        buffer[:, width] = sqrt(eps * width)
+        self.x, self.both = (Activation(b, width) for b in (buffer[:rows], buffer))
         self.injected = self.both.x[-rows:]
         self.readout = matrix(model.readout.weight, rows, rounded)
         blocks = []
