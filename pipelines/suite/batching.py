@@ -21,7 +21,7 @@ from pipelines.common.rng_streams import Purpose, generator, philox
 from pipelines.suite.decoding import Decoding
 
 Ids = tuple[int, ...]  # of tokens
-Encoded = tuple[tuple[str, str] | None, list[int], list[int]]  # texts; ids of prompt and answer
+Encoded = tuple[tuple[str, str], list[int], list[int]]  # texts; ids of prompt and answer
 
 
 @dataclass
@@ -59,23 +59,16 @@ def grouped_by_prompt(requests: Sequence[Encoded], context: int) -> tuple[list[Q
     for i, (texts, ids, answer) in enumerate(requests):
         room = context + 1 - len(answer)
         if not answer or room < 1:
+            before, text = texts
             raise UserError(
-                f"{describe(texts)} has {len(answer)} tokens; the model can score from 1 to "
-                f"{context}"
+                f"the answer {text[:40]!r} to a prompt that ends in {before[-40:]!r} has "
+                f"{len(answer)} tokens; the model can score from 1 to {context}"
             )
         truncated += len(ids) > room
         prompt = tuple(ids[-room:])
         question = questions.setdefault(prompt, Question(prompt))
         question.answers.setdefault(tuple(answer), []).append(i)
     return list(questions.values()), truncated
-
-
-def describe(texts: tuple[str, str] | None) -> str:
-    """A request, for a message."""
-    if texts is None:
-        return "a window of a text"
-    context, continuation = texts
-    return f"the answer {continuation[:40]!r} to a prompt that ends in {context[-40:]!r}"
 
 
 def batches_of_questions(questions: Sequence[Question], tokens: int) -> Iterator[list[Question]]:

@@ -93,7 +93,7 @@ class FreeTransformerLM(TemplateLM):  # type: ignore[misc]
     def start_task(self) -> None:
         """Reset the counts of earlier requests."""
         self.truncated = 0
-        self.mc_error: dict[tuple[str, str], float] = {}
+        self.mc_error: dict[tuple[str, ...], float] = {}
 
     @property
     def eot_token_id(self) -> int:
@@ -123,24 +123,21 @@ class FreeTransformerLM(TemplateLM):  # type: ignore[misc]
         return prompt, answer or self.tok_encode(continuation, add_special_tokens=False)
 
     def _loglikelihood_tokens(
-        self, requests: list[Encoded], disable_tqdm: bool = False, **kwargs: Any
+        self, requests: list[Encoded], **kwargs: Any
     ) -> list[tuple[float, bool]]:
         """Raises UserError for an answer of no tokens, or of more than the context."""
         questions, truncated = grouped_by_prompt(requests, self.max_length)
         self.truncated += truncated
         results = [(math.nan, False)] * len(requests)
-        with self.progress("log-likelihoods", len(requests), disable_tqdm) as progress:
+        with self.progress("log-likelihoods", len(requests)) as progress:
             for batch in batches_of_questions(questions, self.scored_tokens):
                 scored = zip(*self.scores(batch), strict=True)
                 for indices in (i for question in batch for i in question.answers.values()):
                     log_p, error, greedy = next(scored)
                     for i in indices:
                         results[i] = log_p, greedy
-                        if (texts := requests[i][0]) is None:
-                            continue
                         if self.samples > 1:
-                            self.mc_error[texts] = error
-                        self.cache_hook.add_partial("loglikelihood", texts, results[i])
+                            self.mc_error[requests[i][0]] = error
                     progress.update(len(indices))
         return results
 
@@ -171,9 +168,7 @@ class FreeTransformerLM(TemplateLM):  # type: ignore[misc]
         log_p, error = log_mean_exp(scores.log_probs), monte_carlo_error(scores.log_probs)
         return log_p.tolist(), error.tolist(), scores.greedy.tolist()
 
-    def loglikelihood_rolling(
-        self, requests: list[Instance], disable_tqdm: bool = False
-    ) -> list[float]:
+    def loglikelihood_rolling(self, requests: list[Instance]) -> list[float]:
         """log P(text), nats, read in windows of the model's context: of a baseline as the harness's
         backends read, the last window beginning before its first scored token; of a Free
         Transformer, or with a random prefix, minus the bound of each window, read alone, with K
@@ -182,23 +177,21 @@ class FreeTransformerLM(TemplateLM):  # type: ignore[misc]
         texts = [cast(str, request.args[0]) for request in requests]
         ids = self.encode(texts)
         of_text = self.bounded if self.model.config.noise_width else self.exact
-        totals = dict(zip(ids, of_text(list(ids.values()), disable_tqdm), strict=True))
-        for text, total in totals.items():
-            self.cache_hook.add_partial("loglikelihood_rolling", (text,), total)
+        totals = dict(zip(ids, of_text(list(ids.values())), strict=True))
         return [totals[text] for text in texts]
 
-    def exact(self, texts: list[list[int]], disable_tqdm: bool) -> list[float]:
+    def exact(self, texts: list[list[int]]) -> list[float]:
         """log P of each text by a baseline."""
         windows: list[Encoded] = []
         counts = []
         for ids in texts:
             rolling = get_rolling_token_windows(ids, self.eot_token_id, self.max_length, 1)
-            windows += [(None, *make_disjoint_window(window)) for window in rolling]
+            windows += [(("", ""), *make_disjoint_window(window)) for window in rolling]
             counts.append(len(windows))
-        log_p = [value for value, _ in self._loglikelihood_tokens(windows, disable_tqdm)]
+        log_p = [value for value, _ in self._loglikelihood_tokens(windows)]
         return [sum(log_p[a:b]) for a, b in zip([0, *counts], counts, strict=False)]
 
-    def bounded(self, texts: list[list[int]], disable_tqdm: bool) -> list[float]:
+    def bounded(self, texts: list[list[int]]) -> list[float]:
         """A lower bound on log P of each text by a Free Transformer, or with a random prefix."""
         documents = [torch.tensor([self.eot_token_id, *ids]).numpy() for ids in texts]
         totals, owners = [0.0] * len(texts), []
@@ -209,7 +202,7 @@ class FreeTransformerLM(TemplateLM):  # type: ignore[misc]
             stream.append(Chunk(digest(tuple(chunk.tokens.tolist())), 2, chunk.tokens))
         rows = max(1, self.scored_tokens // self.max_length)
         scored = iter(owners)
-        with self.progress("rolling log-likelihoods", len(stream), disable_tqdm) as progress:
+        with self.progress("rolling log-likelihoods", len(stream)) as progress:
             alone = self.model.prefix is not None
             for batch in packed(stream, self.max_length, rows, alone):
                 bits = self.model.config.noise_width
@@ -223,7 +216,7 @@ class FreeTransformerLM(TemplateLM):  # type: ignore[misc]
                 progress.update(len(batch.chunks))
         return totals
 
-    def generate_until(self, requests: list[Instance], disable_tqdm: bool = False) -> list[str]:
+    def generate_until(self, requests: list[Instance]) -> list[str]:
         """Each context continued until a stop string, an end of text, or the limit of tokens."""
         pairs = [cast(tuple[str, dict[str, Any]], request.args) for request in requests]
         ids = self.encode([context for context, _ in pairs])
@@ -240,12 +233,11 @@ class FreeTransformerLM(TemplateLM):  # type: ignore[misc]
             opening = Opening(*key, repeat if decoding.temperature or decoding.fresh_z else 0)
             openings.setdefault(opening, []).append(i)
         results = [""] * len(requests)
-        with self.progress("continuations", len(requests), disable_tqdm) as progress:
+        with self.progress("continuations", len(requests)) as progress:
             for batch in batches_of_openings(list(openings), self.continued_tokens):
                 for opening, text in zip(batch, self.continued(batch), strict=True):
                     for i in openings[opening]:
                         results[i] = text
-                        self.cache_hook.add_partial("generate_until", pairs[i], text)
                     progress.update(len(openings[opening]))
         return results
 
@@ -276,5 +268,5 @@ class FreeTransformerLM(TemplateLM):  # type: ignore[misc]
         texts = (text.decode(errors="replace") for text in ending.texts)
         return [postprocess_generated_text(text, list(decoding.until), None) for text in texts]
 
-    def progress(self, name: str, total: int, disable: bool) -> Bar:
-        return Bar(total, desc=name, leave=False, delay=1, disable=disable)
+    def progress(self, name: str, total: int) -> Bar:
+        return Bar(total, desc=name, leave=False, delay=1)

@@ -55,12 +55,8 @@ class RepeatedTask(StoredTask):
         return dict(scores)
 
     def aggregation(self) -> dict[str, Callable[[list[list[float]]], float]]:
-        """Of all answers to all documents."""
-        return dict.fromkeys(super().aggregation(), right_share)
-
-
-def right_share(scores: list[list[float]]) -> float:
-    return sum(map(sum, scores)) / sum(map(len, scores))
+        """The number of documents: `run_sampled` averages over them itself."""
+        return dict.fromkeys(super().aggregation(), len)
 
 
 def samplings(settings: PassAtK, latent: bool) -> list[Sampling]:

@@ -63,16 +63,10 @@ def standard_error(metric: str, counted: Any, samples: list[LoggedSample]) -> fl
     return float(counted) if isinstance(counted, int | float) and not isnan(counted) else None
 
 
-def with_error(lm: FreeTransformerLM, sample: Mapping[str, Any]) -> dict[str, list[float]]:
+def with_error(lm: FreeTransformerLM, sample: Mapping[str, Any]) -> dict[str, Any]:
     """Monte-Carlo errors of a sample's log-likelihoods, nats; nothing where any is not known."""
-    pairs = [
-        arguments if len(arguments) == 2 else ("", *arguments) for arguments in sample["arguments"]
-    ]  # a rolling request is its text alone
-    if not all(isinstance(continuation, str) for _, continuation in pairs):
-        return {}  # generation
-    errors = [lm.mc_error.get((context, continuation)) for context, continuation in pairs]
-    known = [error for error in errors if error is not None]
-    return {"mc_error": known} if known and len(known) == len(errors) else {}
+    errors = [lm.mc_error.get(tuple(map(str, arguments))) for arguments in sample["arguments"]]
+    return {} if None in errors else {"mc_error": errors}
 
 
 def undecided(metric: str, tasks: Mapping[str, Any], samples: list[LoggedSample]) -> float | None:

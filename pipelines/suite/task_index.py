@@ -5,7 +5,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from difflib import get_close_matches
 from functools import cache, partial
-from hashlib import sha256
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from tqdm import tqdm
 
 from pipelines.common.atomic_files import ROOT
 from pipelines.common.errors import UserError
+from pipelines.common.file_listing import Folder, by_content_if_small
 
 OURS = ROOT / "tasks"
 HARNESS = Path(lm_eval.__file__).parent / "tasks"
@@ -44,11 +44,8 @@ def harness_version() -> str:
 
 def version_of_ours() -> str:
     """Hash of all that our own tasks are made of: prompts, data, code."""
-    digest = sha256()
-    for path in sorted(OURS.rglob("*")):
-        if path.is_file() and path.suffix != ".pyc":
-            digest.update(repr((path.relative_to(OURS).as_posix(), path.read_bytes())).encode())
-    return digest.hexdigest()
+    files = Folder("tasks", str(OURS), "**", exclude=["__pycache__"])
+    return by_content_if_small(files.entries()).hex()
 
 
 @cache

@@ -60,12 +60,12 @@ def log_likelihoods(lm, pairs):
 
 def rolling(lm, texts):
     arguments = [(text,) for text in texts]
-    return lm.loglikelihood_rolling(requests("loglikelihood_rolling", arguments), disable_tqdm=True)
+    return lm.loglikelihood_rolling(requests("loglikelihood_rolling", arguments))
 
 
 def continuations(lm, prompts, **settings):
     arguments = [(prompt, settings) for prompt in prompts]
-    return lm.generate_until(requests("generate_until", arguments), disable_tqdm=True)
+    return lm.generate_until(requests("generate_until", arguments))
 
 
 def near(values):
