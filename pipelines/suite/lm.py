@@ -62,15 +62,9 @@ class FreeTransformerLM(TemplateLM):  # type: ignore[misc]
         """A batch has at most ``suite.batch_tokens``, padding included, and on a CPU at most 2048,
         or 4096 where it is continued.
 
-        Raises UserError if the tokenizer has tokens that the model has not, or the processor does
-        not multiply with ``suite.weights``.
+        Raises UserError if the processor does not multiply with ``suite.weights``.
         """
         super().__init__()
-        if tokenizer.vocab_size > model.embedding.num_embeddings:
-            raise UserError(
-                f"a tokenizer of {tokenizer.vocab_size} tokens does not fit a model of "
-                f"{model.embedding.num_embeddings}"
-            )
         self.model = model.to(device).eval()
         self.rounded = None
         if suite.weights is Weights.bf16:

@@ -36,15 +36,10 @@ class Progress:
         path = self.folder / f"{name}-{key}.json"
         self.used.add(path)
         if path.exists():
-            try:
-                # no pydantic: a text of a benchmark may hold what is no Unicode character
-                result, scores, log = json.loads(path.read_text(encoding="utf-8"))
-                if not isinstance(log, list):
-                    raise TypeError
-                known: Any = result_files.validate(RESULTS[kind], json.dumps(result).encode())
-                return kind(known, scores, log)
-            except (OSError, ValueError, TypeError, RecursionError):
-                print(f"{path} is damaged: {name} is scored again", flush=True)
+            # no pydantic: a text of a benchmark may hold what is no Unicode character
+            result, scores, log = json.loads(path.read_text(encoding="utf-8"))
+            known: Any = result_files.validate(RESULTS[kind], json.dumps(result).encode())
+            return kind(known, scores, log)
         outcome = make()
         new, scores, log = outcome
         write_file(path, dumps([asdict(new), scores, log]))

@@ -21,9 +21,9 @@ def make_lm(make_model, tokenizer):
     with ``prefix`` random tokens.
     """
 
-    def make(model=None, latent_bits=3, tied=True, context=CONTEXT, prefix=0, **settings):
+    def make(model=None, latent_bits=3, tied=True, prefix=0, **settings):
         if model is None:
-            shape = dict(d_model=32, ffn_width=48, context=context)
+            shape = dict(d_model=32, ffn_width=48, context=CONTEXT)
             bits = dict(latent_bits=0 if prefix else latent_bits, random_prefix=prefix, tied=tied)
             model = make_model(vocab_size=tokenizer.vocab_size, **shape, **bits)
         return adapter(model, tokenizer, **settings)

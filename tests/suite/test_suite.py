@@ -225,19 +225,6 @@ def test_what_was_kept_of_other_settings_or_of_tasks_edited_since_is_not_taken(
     assert not kept()
 
 
-@pytest.mark.parametrize(
-    "content",
-    [b"", b"\xff", b"[1, 2, 3]", b'[{"value": "a"}, null, []]', b"[{}, null, []]", b"[" * 5000],
-)
-def test_a_damaged_outcome_is_scored_again(content, tmp_path, capsys):
-    progress = Progress(tmp_path / "baseline.suite", "decisive")
-    assert [is_kept(progress, SPEC), is_kept(progress, SPEC)] == [False, True]
-    (path,) = progress.used
-    path.write_bytes(content)
-    assert not is_kept(progress, SPEC)
-    assert "is damaged: words is scored again" in capsys.readouterr().out
-
-
 def test_compiled_code_beside_tasks_scores_nothing_again():
     assert "__pycache__/" in (ROOT / ".dvcignore").read_text().split()
 
