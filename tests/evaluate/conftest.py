@@ -59,7 +59,7 @@ def measured(monkeypatch, shards):
             settings=EvaluationConfig(**settings),
             device=torch.device("cpu"),
             evaluation=SimpleNamespace(swap=None, sequence_z=None),
-            details=SimpleNamespace(generations=[]),
+            details=SimpleNamespace(generations=[], coin=[]),
         )
         assert module.applies(context)
         module.measure(context)

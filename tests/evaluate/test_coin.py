@@ -3,25 +3,30 @@
 from types import SimpleNamespace
 
 import numpy as np
+import pytest
 import torch
 
 from ftmodel.analysis.label_information import observation_information
 from ftmodel.synthetic import coin_flip
 from pipelines.config.data import ProcessData
-from pipelines.config.schema import EvaluationConfig
 from pipelines.evaluate import coin
-from pipelines.evaluate.measurement import Context
 from tests.support.mutants import rejects
 
 N = 300
 DATA = ProcessData("coin", train_sequences=1, validation_sequences=N)
+ROWS, SIDES = coin_flip.sample_labelled(N, torch.Generator().manual_seed(DATA.seed))
+
+
+@pytest.fixture
+def shards():
+    return SimpleNamespace(documents=lambda split: (row.numpy() for row in ROWS))
 
 
 class Speaks:
     """P(next flip is a one) is 0.6 … 0.9 with z of the encoder, 0.2 … 0.3 with z of the prior."""
 
     config = SimpleNamespace(context=coin_flip.FLIPS, latent_bits=1)
-    latent = SimpleNamespace()
+    latent, prefix = SimpleNamespace(), None
 
     def __init__(self):
         self.asked = []
@@ -50,24 +55,19 @@ class Speaks:
     " to_list(ones(model, «model(copies, noise=noise→from_prior(model, copies, of_prior»).hidden))",
     "z of the encoder and of the prior exchanged",
 )
-def test_the_coin_is_shown_with_z_of_the_encoder_and_z_of_the_prior(monkeypatch):
+def test_the_coin_is_shown_with_z_of_the_encoder_and_z_of_the_prior(monkeypatch, measured):
     monkeypatch.setattr("pipelines.evaluate.coin.from_prior", Speaks.from_prior)
-    rows, sides = coin_flip.sample_labelled(N, torch.Generator().manual_seed(DATA.seed))
-    shards = SimpleNamespace(documents=lambda split: (row.numpy() for row in rows))
     model = Speaks()
-    settings = EvaluationConfig(seed=DATA.seed)
-    details = SimpleNamespace(coin=[])
-    measured = model, shards, DATA, settings, torch.device("cpu"), None, None, details
-    coin.measure(Context(*measured))
+    _, details = measured(coin, model, data=DATA, seed=DATA.seed)
     asked = iter(model.asked)
     of_prior = []
-    exact = coin_flip.predictive(rows)
+    exact = coin_flip.predictive(ROWS)
     ranked = exact.diff(dim=1).abs().sum(1).argsort(descending=True)
     for sequence, i in zip(details.coin, ranked[[0, N // 4, N // 2]].tolist(), strict=True):
-        assert sequence.flips == "".join(coin_flip.SYMBOLS[t] for t in rows[i, 1:])
+        assert sequence.flips == "".join(coin_flip.SYMBOLS[t] for t in ROWS[i, 1:])
         np.testing.assert_allclose(sequence.exact, exact[i], atol=1e-4)
-        assert sequence.side == sides[i]
-        assert sequence.given_side == coin_flip.probability_of_one(sides[i].double())
+        assert sequence.side == SIDES[i]
+        assert sequence.given_side == coin_flip.probability_of_one(SIDES[i].double())
         (inputs, noise, _), (again, _, prior) = next(asked), next(asked)
         assert noise is not None and prior is not None
         for given in (inputs, again):
@@ -81,4 +81,4 @@ def test_the_coin_is_shown_with_z_of_the_encoder_and_z_of_the_prior(monkeypatch)
     assert len(of_prior[0].unique(dim=0)) == 4
     same_seed = torch.rand(prior.shape, generator=torch.Generator().manual_seed(DATA.seed))
     assert not torch.equal(prior, same_seed), "numbers that the corpus or another measurement draws"
-    assert 0.99 < observation_information(coin_flip.label_posterior(rows)) < 1
+    assert 0.99 < observation_information(coin_flip.label_posterior(ROWS)) < 1

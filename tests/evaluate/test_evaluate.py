@@ -32,7 +32,6 @@ from pipelines.config.data import ProcessData, TextData
 from pipelines.config.load import load_experiment, parse
 from pipelines.config.schema import EvaluationConfig
 from pipelines.evaluate import generations, label, stage
-from pipelines.evaluate.measurement import Context
 from pipelines.evaluate.stage import evaluate, headline, measure
 from tests.evaluate.conftest import tiny
 from tests.support.corpora import write_shards
@@ -205,20 +204,17 @@ def test_a_validation_part_without_documents_is_named(tmp_path):
 LEAN = 0.4  # a logit
 
 
-class Tells(torch.nn.Module):
-    """In place of a model's encoder: bit 1 of each z leans to the sign of ones − zeros."""
+def leaning(tokens, *_):
+    """Logits of three bits, of which bit 1 leans to the sign of ones − zeros."""
+    lead = (2 * (tokens == coin_flip.ONE).sum(1) - tokens.shape[1]).sign()
+    return LEAN * lead[:, None, None] * torch.tensor([0, 1, 0]).expand(*tokens.shape, 3)
 
-    def __init__(self, latent):
-        super().__init__()
-        self.encoder = latent.encoder
-        self.post_sampler, self.embed = latent.post_sampler, latent.embed
-        self.prior, self.draw = latent.prior, latent.draw
 
-    def encode(self, x, at):
-        lead = (2 * (x == coin_flip.ONE).sum((1, 2)) - x.shape[1]).sign()
-        o = torch.zeros(*x.shape[:2], 3)
-        o[..., 1] = LEAN * lead[:, None]
-        return o
+def told(model, shards, data, **settings):
+    context = SimpleNamespace(model=model, shards=shards, data=data, device=CPU)
+    context.settings, context.evaluation = EvaluationConfig(**settings), SimpleNamespace()
+    label.measure(context)
+    return context.evaluation.label
 
 
 @rejects("«draw()→0.5» < o.", "label information of thresholded bits")
@@ -226,35 +222,27 @@ class Tells(torch.nn.Module):
 @rejects("(rows«[scored]→»)", "information of all rows beside z of some")
 def test_what_z_tells_of_the_hidden_side_is_found(tmp_path, monkeypatch):
     """And no more than its sampled bits tell: their count over 64 tokens errs at times."""
-    shards, data = process(tmp_path, "coin", 200)
-    model = tiny(3, 3, 64)
-    settings = EvaluationConfig(tokens=None, batch_tokens=640, particles=8, iwae_samples=1)
-    untold = figures(model, shards, data, settings)[0].label
+    model, (shards, data) = tiny(3, 3, 64), process(tmp_path, "coin", 200)
+    untold = told(model, shards, data, tokens=None)
     assert untold.text == pytest.approx(1, abs=0.01)  # 64 flips leave little doubt
     assert untold.p_value > 0.01 and untold.whole.value < 0.05
-    model.latent = Tells(model.latent)
-    monkeypatch.setattr(model, "lower", lambda tokens, positions: tokens[..., None].float())
-    monkeypatch.setattr(model, "upper", lambda x, kv, *_: torch.zeros(*x.shape[:2], 16))
-    monkeypatch.setattr("pipelines.evaluate.coin.measure", lambda *_: None)
-    filtering = lambda model, inputs, *_: torch.zeros(len(inputs), dtype=torch.float64)  # noqa: E731
-    monkeypatch.setattr("pipelines.evaluate.calibration.nll_bound", filtering)
-    told = figures(model, shards, data, settings)[0].label
+    monkeypatch.setattr(model, "encode", leaning)
+    found = told(model, shards, data, tokens=None, batch_tokens=640)
     error = binom.cdf(31, 64, 1 / (1 + math.exp(-LEAN)))
-    assert told.value == max(told.per_bit) == told.per_bit[1]
+    assert found.value == max(found.per_bit) == found.per_bit[1]
     expected = 1 + error * math.log2(error) + (1 - error) * math.log2(1 - error)
-    assert told.value == pytest.approx(expected, abs=0.15)
-    assert 0.2 < told.whole.value < 0.8
-    assert told.p_value < 0.01 and told.null_mean < told.null_95 < 0.05
-    capped = figures(model, shards, data, replace(settings, tokens=100 * 64))[0].label
+    assert found.value == pytest.approx(expected, abs=0.15)
+    assert 0.2 < found.whole.value < 0.8
+    assert found.p_value < 0.01 and found.null_mean < found.null_95 < 0.05
+    capped = told(model, shards, data, tokens=100 * 64)
     assert capped.value == pytest.approx(expected, abs=0.2)
     scored = labelled("coin", 200)[0][::2]  # a cap takes evenly spaced rows
     exact = observation_information(PROCESSES["coin"].label_posterior(scored))
-    assert capped.text == exact != told.text
+    assert capped.text == exact != found.text
 
 
 @rejects("«at.span_starts→None»).", "a label told by bits that nothing reads")
 def test_bits_that_tell_of_a_label_are_those_that_tokens_read(tmp_path, monkeypatch):
-    shards, data = process(tmp_path, "coin")
     seen = []
 
     def information(bits, *arguments):
@@ -262,8 +250,7 @@ def test_bits_that_tell_of_a_label_are_those_that_tokens_read(tmp_path, monkeypa
         return label_information(bits, *arguments)
 
     monkeypatch.setattr("pipelines.evaluate.label.label_information", information)
-    model = tiny(3, 3, 64, latent={"per": "every", "every": 16})
-    label.measure(Context(model, shards, data, SETTINGS, CPU, None, SimpleNamespace(), None))
+    told(tiny(3, 3, 64, latent={"per": "every", "every": 16}), *process(tmp_path, "coin"))
     (bits,) = seen
     spans = bits.unflatten(1, (4, 16))
     assert torch.equal(spans, spans[:, :, :1].expand_as(spans)) and len(bits.unique()) == 2
@@ -295,9 +282,9 @@ def test_every_measurement_draws_from_the_seed_of_evaluation(tmp_path, name):
 
 
 def test_rows_of_another_seed_have_no_labels(tmp_path):
-    shards, data = process(tmp_path, "reviews", rows=labelled("reviews", seed=1)[0])
+    others = process(tmp_path, "reviews", rows=labelled("reviews", seed=1)[0])
     with pytest.raises(UserError, match="their labels are unknown"):
-        evaluate(tiny(2, shards.metadata.vocab_size, 48), shards, data, SETTINGS, CPU)
+        told(tiny(), *others)
 
 
 def test_the_coin_of_a_baseline_has_its_own_probabilities_and_nothing_of_z(tmp_path):
