@@ -15,9 +15,11 @@ import yaml
 from omegaconf import OmegaConf
 
 from pipelines.artifacts.checkpoint import Manifest
+from pipelines.artifacts.curve import CurveRow, write_curve
 from pipelines.artifacts.manifest import settings_hash
 from pipelines.artifacts.run_results import read_runs
 from pipelines.artifacts.run_spec import RunSpec
+from pipelines.artifacts.suite_results import TaskResult
 from pipelines.compare.arms import Arm, group_by_seed
 from pipelines.config.data import KINDS, sources
 from pipelines.config.derived import trainings
@@ -31,8 +33,6 @@ GROUP = ["A>" + "_" * i + "A" * 8 + "!" + "_" * (55 - i) for i in range(8)]
 ARCHITECTURE = {
     "n_layers": 2, "d_model": 8, "n_heads": 2, "n_kv_heads": 1, "ffn_width": 16, "context": 65
 }  # fmt: skip
-
-
 BITS = {"small": 3, "large": 5}  # latent bits of models; of any other 3
 
 
@@ -131,6 +131,9 @@ def measured(
         scores = {"valid": 1.0, "spread": 2.5, "noise": nan, "groups": 2, "group_size": 8}
         metrics |= {kind: scores for kind in kinds}
         details["groups"] = {kind: [GROUP, GROUP[::-1]] for kind in kinds}
+        details["generations"] = [
+            {"prompt": f"{letter}>", "fresh": [text[2:] for text in GROUP[:2]]} for letter in "AB"
+        ]
     else:
         metrics["bits_per_byte"] = figures(bound / 3, se / 3, free, **others)
         details["document_bytes"] = [195] * documents
@@ -138,10 +141,6 @@ def measured(
         details["generations"] = [
             {"prompt": prompt, "fresh": [written + i for i in "ab"]}
             for prompt in ("if a <b> &", "for")
-        ]
-    if spec["data"] == "target":
-        details["generations"] = [
-            {"prompt": f"{letter}>", "fresh": [text[2:] for text in GROUP[:2]]} for letter in "AB"
         ]
     if free:
         for entry in details["generations"]:
@@ -170,16 +169,8 @@ def write_results(
     (folder / "metrics.json").write_text(json.dumps({"bound_bits_per_token": bound}))
     (folder / "details.json").write_text(json.dumps(details))
     latent = {"kl_bits": 0.25, "hinge_nats": 0.0} if spec["kappa_bits"] is not None else {}
-    with open(folder / "curve.csv", "w", newline="") as file:
-        rows = [
-            {"step": i, "tokens": 65 * i, "loss_nats": 1.0, "ce_nats": log(2) / i}
-            | latent
-            | {"learning_rate": 0.001, "tokens_per_second": 32.5 * i}
-            for i in (1, 2, 4)
-        ]
-        writer = csv.DictWriter(file, list(rows[0]))
-        writer.writeheader()
-        writer.writerows(rows)
+    rows = [CurveRow(i, 65 * i, 1.0, log(2) / i, 0.001, 32.5 * i, **latent) for i in (1, 2, 4)]
+    write_curve(folder / "curve.csv", rows)
 
 
 def write_experiment(
@@ -200,12 +191,8 @@ def write_experiment(
 
 def task(value: float, se: float | None = 0.02, **changes: Any) -> dict[str, Any]:
     """An entry of a suite.json."""
-    plain = {
-        "metric": "acc_char", "task": "ft_facts", "value": value, "se": se,
-        "higher_is_better": True, "documents": 100, "shots": 0, "version": "1.0", "truncated": 0,
-        "mc_error": None, "undecided": None, "seconds": 1.2, "subtasks": {},
-    }  # fmt: skip
-    return plain | changes
+    plain = TaskResult(value, se, "acc_char", "ft_facts", documents=100, version="1.0", seconds=1.2)
+    return asdict(plain) | changes
 
 
 def write_suite(
