@@ -9,7 +9,7 @@ import json
 import tempfile
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any
 
 from pipelines.artifacts.paths import BENCHMARKS
 from pipelines.common.atomic_files import alone, write_file
@@ -20,13 +20,8 @@ FETCHED = FOLDER / "fetched.json"  # what pipelines.fetch has brought, by task
 WAIT = 10.0  # seconds for a hub's answer; a name that is not known takes none
 NO_HUB: list[str] = []  # why the hub is out of reach, once a request has failed in this process
 Source = tuple[str, str | None, dict[str, Any]]  # dataset, configuration, arguments of load_dataset
-
-
-class Pin(TypedDict):
-    """Of a dataset of the hub."""
-
-    revision: str
-    folder: str  # within the cache: <dataset>/<configuration>/<version>/<revision>
+# of a dataset: its revision, and its folder: <dataset>/<configuration>/<version>/<revision>
+Pin = dict[str, str]
 
 
 class NotHere(Exception):
@@ -134,11 +129,6 @@ def origins(configs: Iterable[Any]) -> list[dict[str, Any]]:
             revision = known[key]["revision"]
             found[key] = {"dataset": dataset, "name": name, "revision": revision}
     return [found[key] for key in sorted(found)]
-
-
-def sources(origins: Iterable[dict[str, Any]]) -> list[str]:
-    """Where data are from, in words: dataset and commit of the hub."""
-    return list(dict.fromkeys(f"{each['dataset']} at {each['revision']}" for each in origins))
 
 
 def fetched(tasks: Iterable[str]) -> dict[str, Any]:

@@ -36,6 +36,7 @@ def task_result(
     first = next(iter(tasks))
     errors = list(chain.from_iterable(sample.get("mc_error", []) for sample in samples))
     origins = benchmark_data.origins(task.config for task in tasks.values())
+    sources = dict.fromkeys(f"{each['dataset']} at {each['revision']}" for each in origins)
     values = {task: float(results["results"][task][spec.key]) for task in tasks}
     return TaskResult(
         value=float(counted[spec.key]),
@@ -51,7 +52,7 @@ def task_result(
         undecided=undecided(metric, tasks, samples),
         seconds=seconds,
         subtasks=values if len(tasks) > 1 else {},
-        sources=benchmark_data.sources(origins),
+        sources=[*sources],
     )
 
 

@@ -50,22 +50,20 @@ def adapter(model, tokenizer, **changes):
     return FreeTransformerLM(model, tokenizer, torch.device("cpu"), suite)
 
 
-def requests(kind, arguments):
-    return [Instance(kind, {}, args, i) for i, args in enumerate(arguments)]
+def ask(lm, kind, arguments):
+    return getattr(lm, kind)([Instance(kind, {}, args, i) for i, args in enumerate(arguments)])
 
 
 def log_likelihoods(lm, pairs):
-    return lm.loglikelihood(requests("loglikelihood", pairs), disable_tqdm=True)
+    return ask(lm, "loglikelihood", pairs)
 
 
 def rolling(lm, texts):
-    arguments = [(text,) for text in texts]
-    return lm.loglikelihood_rolling(requests("loglikelihood_rolling", arguments))
+    return ask(lm, "loglikelihood_rolling", [(text,) for text in texts])
 
 
 def continuations(lm, prompts, **settings):
-    arguments = [(prompt, settings) for prompt in prompts]
-    return lm.generate_until(requests("generate_until", arguments))
+    return ask(lm, "generate_until", [(prompt, settings) for prompt in prompts])
 
 
 def near(values):

@@ -38,8 +38,12 @@ def content(name):
     return unpacked
 
 
+def texts(name):
+    return content(name).decode().removesuffix("\n").split("\n")
+
+
 def lines(name):
-    return [json.loads(line) for line in content(name).decode().removesuffix("\n").split("\n")]
+    return [json.loads(text) for text in texts(name)]
 
 
 def labelled(choices, answer):
@@ -52,16 +56,12 @@ def labelled(choices, answer):
 
 def arc(doc):
     """A question of three choices was filled to four by a copy of a wrong one."""
-    choices = list(dict.fromkeys(doc["choices"]))
-    answer = labelled(choices, doc["choices"][doc["gold"]])
-    return {"question": doc["query"].removeprefix("Question: "), **answer}
+    choices, answer = list(dict.fromkeys(doc["choices"])), doc["choices"][doc["gold"]]
+    return {"question": doc["query"].removeprefix("Question: ")} | labelled(choices, answer)
 
 
 def openbookqa(doc):
-    return {
-        "question_stem": doc["query"],
-        **labelled(doc["choices"], doc["choices"][doc["gold"]]),
-    }
+    return {"question_stem": doc["query"]} | labelled(doc["choices"], doc["choices"][doc["gold"]])
 
 
 def piqa(doc):
@@ -86,8 +86,8 @@ def winogrande(doc):
     shared = len(list(takewhile(lambda pair: pair[0] == pair[1], zip(*beginnings, strict=False))))
     first, second = (" ".join(words[shared:]) for words in beginnings)
     sentence = " ".join([*beginnings[0][:shared], "_", doc["continuation"]])
-    options = {"option1": first, "option2": second}
-    return {"sentence": sentence, **options, "answer": str(doc["gold"] + 1)}
+    answer = str(doc["gold"] + 1)
+    return {"sentence": sentence, "option1": first, "option2": second, "answer": answer}
 
 
 def triviaqa(doc):
@@ -101,7 +101,7 @@ def commonsense_qa(doc):
     question, *choices = re.fullmatch(form, doc["question"] + doc["options"], re.DOTALL).groups()
     if doc["options"].endswith("?"):
         choices[-1] = choices[-1].removesuffix("?")
-    choices = {"text": choices, "label": list("ABCDE")}
+    choices = {"text": choices, "label": list("ABCDE")}  # two may be the same
     return {"question": question, "choices": choices, "answerKey": doc["answer"][0]}
 
 
@@ -160,13 +160,8 @@ def mmlu():
             table = archive.extractfile(member).read().decode()
             _, *rows = csv.reader(StringIO(table, newline=""), strict=True)
             found.setdefault(subject, {})[split] = [
-                {
-                    "question": question,
-                    "subject": subject,
-                    "choices": choices,
-                    "answer": range(4)[int(answer)],
-                }
-                for question, *choices, answer in rows
+                dict(question=text, subject=subject, choices=choices, answer=range(4)[int(answer)])
+                for text, *choices, answer in rows
             ]
     return found
 
@@ -182,7 +177,7 @@ def foundry(split, file, row, train=0):
 
 
 def of_hellaswag():
-    rows = content("hellaswag_val_full.txt.bz2").decode().removesuffix("\n").split("\n")
+    rows = texts("hellaswag_val_full.txt.bz2")
     return one("validation", [hellaswag(rows[i : i + 6]) for i in range(0, len(rows), 6)])
 
 
@@ -191,13 +186,18 @@ def of_csqa():
     return one("validation", [commonsense_qa(doc) for doc in rows], HELD_OUT)
 
 
+def of_gsm8k():
+    return {"train": lines("gsm8k/train.jsonl.gz"), "test": lines("gsm8k/test.jsonl")}
+
+
+def of_nq():
+    return one("validation", lines("nq_open_dev.jsonl"), HELD_OUT)
+
+
 SPLITS = {
     ("evalplus/humanevalplus", None): lambda: {"test": lines("humaneval_plus_originfmt.jsonl.gz")},
     ("google-research-datasets/mbpp", "full"): mbpp,
-    ("openai/gsm8k", "main"): lambda: {
-        "train": lines("gsm8k/train.jsonl.gz"),
-        "test": lines("gsm8k/test.jsonl"),
-    },
+    ("openai/gsm8k", "main"): of_gsm8k,
     ("tau/commonsense_qa", None): of_csqa,
     ("Rowan/hellaswag", None): of_hellaswag,
     ("allenai/winogrande", "winogrande_xl"): lambda: foundry(
@@ -210,9 +210,7 @@ SPLITS = {
     ("EleutherAI/race", "high"): lambda: {"test": race_articles()},
     ("ehovy/race", "middle"): lambda: {"test": race("middle")},
     ("aps/super_glue", "boolq"): lambda: foundry("validation", "boolq.jsonl.gz", boolq),
-    ("google-research-datasets/nq_open", None): lambda: one(
-        "validation", lines("nq_open_dev.jsonl"), HELD_OUT
-    ),
+    ("google-research-datasets/nq_open", None): of_nq,
     ("mandarjoshi/trivia_qa", "rc.nocontext"): lambda: foundry(
         "validation", "triviaqa_sm_sub.jsonl.gz", triviaqa, HELD_OUT
     ),
@@ -224,9 +222,5 @@ def load(dataset, name, kwargs):
     assert not kwargs
     splits = mmlu()[name] if dataset == "cais/mmlu" else SPLITS[dataset, name]()
     filled = {split: Dataset.from_list(rows) for split, rows in splits.items() if rows}
-    features = next(iter(filled.values())).features
-    empty = {
-        split: Dataset.from_dict({key: [] for key in features}, features)
-        for split in splits.keys() - filled
-    }
-    return DatasetDict({**filled, **empty})
+    empty = next(iter(filled.values())).select([])
+    return DatasetDict(dict.fromkeys(splits, empty) | filled)
