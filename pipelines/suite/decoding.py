@@ -24,8 +24,8 @@ class Decoding:
     fresh_z: bool = False  # whether z is drawn anew for each repeat of a prompt
 
 
-def read_settings(settings: dict[str, Any], prompt: int, context: int) -> Decoding:
-    """The decoding that a task's settings ask for, after a prompt of so many tokens.
+def read_settings(settings: dict[str, Any], context: int) -> Decoding:
+    """The decoding that a task's settings ask for.
 
     Where a task allows more new tokens than the model's context, half of it is for them. Repeats of
     a prompt have a z each where tokens are drawn, unless ``fresh_z``, our own setting, says more.
@@ -39,8 +39,6 @@ def read_settings(settings: dict[str, Any], prompt: int, context: int) -> Decodi
     if not kwargs.pop("do_sample"):
         temperature = 0.0
     fresh_z = cast(bool, kwargs.pop("fresh_z", temperature > 0))
-    if (total := kwargs.pop("max_length", None)) is not None:
-        new = cast(int, total) - prompt
     if not temperature:
         kwargs = {k: v for k, v in kwargs.items() if k not in ("top_k", "top_p")}
     refused = {k: v for k, v in kwargs.items() if v not in (None, NEUTRAL.get(k))}
@@ -51,7 +49,6 @@ def read_settings(settings: dict[str, Any], prompt: int, context: int) -> Decodi
             f"generation_kwargs: {name}: {value} is not supported; tokens are either the "
             "likeliest or drawn from all at a temperature"
         )
-    new = max(0, new)
     new = new if new < context else context // 2
     return Decoding(tuple(until), temperature, new, fresh_z)
 

@@ -218,7 +218,7 @@ class FreeTransformerLM(TemplateLM):  # type: ignore[misc]
         seen: dict[tuple[Ids, Decoding], int] = {}
         for i, (context, settings) in enumerate(pairs):
             prompt = [self.eot_token_id, *ids[context]]
-            decoding = read_settings(settings, len(prompt), self.max_length)
+            decoding = read_settings(settings, self.max_length)
             room = self.max_length - decoding.new
             self.truncated += len(prompt) > room
             key = tuple(prompt[-room:]), decoding

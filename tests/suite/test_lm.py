@@ -186,15 +186,10 @@ def test_a_continuation_ends_at_the_first_stop_string_or_with_its_tokens(speller
         assert continuations(speller, prompts, until=until) == [expected] * 3
     made = continuations(speller, ["The quick dog", "The"], until=[",,", "e,"])
     assert made == [": Größ", " quick dog: Größ"]
-    ids = speller.tok_encode(SENTENCE)
-    assert speller.tok_encode("The") == ids[:2], "max_length counts the prompt"
-    for settings, expected in (
-        ({"max_gen_toks": 0}, ""),
-        ({"max_gen_toks": 10**6}, " quick dog: Größe, 7 foxes."),  # as many as half the context
-        ({"max_length": 4}, speller.tokens.decode(ids[2:4]).decode()),
-        ({"max_length": 1}, ""),
-    ):
-        assert continuations(speller, ["The"], **settings) == [expected]
+    two = speller.tokens.decode(speller.tok_encode(SENTENCE)[2:4]).decode()
+    half = " quick dog: Größe, 7 foxes."  # of the context, at most, is new
+    for new, expected in ((0, ""), (2, two), (10**6, half)):
+        assert continuations(speller, ["The"], max_gen_toks=new) == [expected]
 
 
 def test_a_model_is_not_asked_for_what_comes_after_a_stop_string(speller, monkeypatch):
@@ -274,7 +269,7 @@ def test_a_user_reads_one_line(make_lm, tmp_path):
         log_likelihoods(lm, [("a", " b"), ("Why?", "")])
     with pytest.raises(UserError, match=r"the model can score from 1 to 48"):
         log_likelihoods(lm, [("a", TEXT)])
-    for kwargs in ({"top_k": 5}, {"num_beams": 2}, {"temperature": -1.0}):
+    for kwargs in ({"top_k": 5}, {"num_beams": 2}, {"max_length": 9}, {"temperature": -1.0}):
         (name, value), *_ = kwargs.items()
         with pytest.raises(UserError, match=f"{name}: {value} is not supported"):
             continuations(lm, ["a"], **({"do_sample": True, "temperature": 1.0} | kwargs))

@@ -194,13 +194,6 @@ SPEC = SuiteTask(task="ft_words", key="acc,none")
 OUTCOME = Outcome(TaskResult(value=0.5, se=None, metric="acc"), [0.5], [])
 
 
-def is_kept(progress, spec):
-    """Whether the outcome need not be made; it is kept from now on."""
-    make = Mock(return_value=OUTCOME)
-    assert progress.outcome("words", spec, Outcome, make) == OUTCOME
-    return not make.called
-
-
 @rejects('self.decisive} {spec«→.task»}"', "kept scores of other shots or another metric are taken")
 def test_what_was_kept_of_other_settings_or_of_tasks_edited_since_is_not_taken(
     workspace, monkeypatch, tmp_path
@@ -209,8 +202,11 @@ def test_what_was_kept_of_other_settings_or_of_tasks_edited_since_is_not_taken(
     manifest = SimpleNamespace(spec_hash="abc")
 
     def kept(spec=SPEC):
+        """Whether the outcome need not be made; it is kept from now on."""
         known = decisive(experiment.suite, manifest, experiment.budgets(experiment.runs[RUN])[0])
-        return is_kept(Progress(tmp_path / "kept", known), spec)
+        make = Mock(return_value=OUTCOME)
+        assert Progress(tmp_path / "kept", known).outcome("words", spec, Outcome, make) == OUTCOME
+        return not make.called
 
     assert [kept(), kept()] == [False, True]
     for change in ({"shots": 3}, {"key": "acc_norm,none"}, {"task": "ft_snippets"}):
