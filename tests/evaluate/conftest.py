@@ -22,6 +22,15 @@ def tiny(latent_bits=3, vocab_size=29, context=65, **shape):
     return FreeTransformer(config, vocab_size).eval()
 
 
+def lively(*arguments, **shape):
+    """A tiny model that z and weights change much."""
+    model = tiny(*arguments, latent_std=0.3, **shape)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.mul_(3)
+    return model
+
+
 def chunk(document, length, seed=0):
     return Chunk(document, seed, np.random.default_rng(seed).integers(11, size=length + 1))
 

@@ -15,7 +15,7 @@ from pipelines.common.rng_streams import Purpose
 from pipelines.config.data import TextData
 from pipelines.config.schema import EvaluationConfig, Run
 from pipelines.evaluate.bounds import sample_counts, score, with_proposal
-from tests.evaluate.conftest import tiny
+from tests.evaluate.conftest import lively
 from tests.support.corpora import LENGTHS, VOCABULARY, memory_shards
 from tests.support.mutants import rejects
 
@@ -30,11 +30,7 @@ def shards():
 
 
 def model(bits, **design):
-    model = tiny(bits, VOCABULARY, CONTEXT, latent_std=0.3, **design)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.mul_(3)
-    return model
+    return lively(bits, VOCABULARY, CONTEXT, **design)
 
 
 def one_by_one(bounds):

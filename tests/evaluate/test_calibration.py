@@ -21,7 +21,7 @@ from pipelines.evaluate.calibration import (
     training_chunks,
 )
 from pipelines.evaluate.stage import headline
-from tests.evaluate.conftest import tiny
+from tests.evaluate.conftest import lively, tiny
 from tests.support.corpora import write_shards
 from tests.support.mutants import rejects
 
@@ -44,11 +44,7 @@ def shards(tmp_path, monkeypatch):
 
 @pytest.fixture
 def model():
-    free = tiny(3, 50, CONTEXT, latent_std=0.3)
-    with torch.no_grad():
-        for parameter in free.parameters():
-            parameter.mul_(3)
-    return free
+    return lively(3, 50, CONTEXT)
 
 
 @rejects('("«train→validation»", context', "a calibration that peeks at the scored documents")

@@ -316,34 +316,20 @@ def test_the_suite_is_that_of_the_papers_table_1_in_its_order():
     assert list(ours.items()) == [(name, found.metric) for name, found in table.scores.items()]
 
 
-def twelve(**fields):
-    """Documents of the same fields, but for {i} in a text, which is their number."""
-
-    def fill(value, i):
-        return value.replace("{i}", str(i)) if isinstance(value, str) else value
-
-    return [{key: fill(value, i) for key, value in fields.items()} for i in range(12)]
-
-
-DOCUMENTS = {  # name → dataset, configuration; fields; prompt, its end; continuations; right
+OPTIONS = dict(text=["v", "w", "x", "y", "z"], label=["A", "B", "C", "D", "E"])
+PROBLEMS = """[{'question': 'Who?', 'options': ['p', 'q', 'r', 's'], 'answer': 'B'},
+ {'question': 'Why?', 'options': ['t', 'u', 'v', 'w'], 'answer': 'C'}]"""
+DOCUMENTS = {  # name → dataset, configuration; documents; prompt, its end; continuations; right
     "csqa": (
         ("tau/commonsense_qa", None),
-        dict(
-            question="Where {i}?",
-            choices=dict(text=["v", "w", "x", "y", "z"], label=["A", "B", "C", "D", "E"]),
-            answerKey="D",
-        ),
+        [dict(question=f"Where {i}?", choices=OPTIONS, answerKey="D") for i in range(12)],
         "Question: Where 0?\nA. v\nB. w\nC. x\nD. y\nE. z\nAnswer:",
         [" A", " B", " C", " D", " E"],
         3,
     ),
     "race_high": (
         ("EleutherAI/race", "high"),
-        dict(
-            article="A text.",
-            problems="[{'question': 'Who?', 'options': ['p', 'q', 'r', 's'], 'answer': 'B'},"
-            " {'question': 'Why?', 'options': ['t', 'u', 'v', 'w'], 'answer': 'C'}]",
-        ),
+        [dict(article="A text.", problems=PROBLEMS)] * 2,
         "Article: A text.\n\nQuestion: Who?\nAnswer: q\nWhy?",
         [" t", " u", " v", " w"],
         2,
@@ -353,8 +339,7 @@ DOCUMENTS = {  # name → dataset, configuration; fields; prompt, its end; conti
 
 @pytest.mark.parametrize("name", DOCUMENTS)
 def test_choices_of_the_papers_tasks(given, name):
-    source, fields, prompt, continuations, right = DOCUMENTS[name]
-    docs = twelve(**fields)
+    source, docs, prompt, continuations, right = DOCUMENTS[name]
     asked = given(train=docs, validation=docs[:2], test=docs[:2])
     spec = PAPER[name]
     model = Scripted(lambda context, choice: 0.0 if choice == continuations[right] else -50.0)
@@ -462,7 +447,7 @@ def test_gsm8k_wants_the_answer_where_it_belongs(given):
 
 
 def test_one_of_several_answers_to_the_letter_after_shots_by_the_seed(given):
-    docs = twelve(question="what {i}", answer=["Paris", "paris city"])
+    docs = [dict(question=f"what {i}", answer=["Paris", "paris city"]) for i in range(12)]
     asked = given(train=docs, validation=docs[:3])
     prompts = []
     for seed in (0, 0, 1):

@@ -12,7 +12,8 @@ import requests
 from requests.adapters import HTTPAdapter
 from urllib3 import Retry
 
-ROOT = Path(__file__).parents[2]
+from tests import ROOT
+
 PARTS = (
     "conf",
     "docs/paper",
