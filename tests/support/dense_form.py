@@ -1,6 +1,6 @@
 """The training loss as one writes it down: every code of every z, span by span, by autograd."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import log
 
 import torch
@@ -10,6 +10,7 @@ from torch.nn import functional as F
 from ftmodel.designs.design import LatentDesign
 from ftmodel.model.free_transformer import FreeTransformer
 from ftmodel.model.mapper import code_probabilities
+from ftmodel.model.objective import Loss
 
 
 def per_token(model):
@@ -62,22 +63,12 @@ def hinge_of(kl: Tensor, kappa: float, over: str, documents: Tensor) -> Tensor:
     return (mean - kappa).relu().mean()
 
 
-@dataclass
-class DenseLoss:
-    """Scalars in nats per token."""
-
-    total: Tensor
-    ce: Tensor
-    kl: Tensor
-    hinge: Tensor
-
-
 def bernoulli_kl(o: Tensor, logits: Tensor) -> Tensor:
     q, p = o.sigmoid(), logits.sigmoid()
     return (q * (q / p).log() + (1 - q) * ((1 - q) / (1 - p)).log()).sum()
 
 
-def dense_loss(twin, design, inputs, targets, noise, kappa_bits, documents=None) -> DenseLoss:
+def dense_loss(twin, design, inputs, targets, noise, kappa_bits, documents=None) -> Loss:
     """Of a model of ``design``, whose ``per_token`` is ``twin``; else as ``training_loss``."""
     latent, (rows, length) = twin.latent, inputs.shape
     ids = torch.zeros(rows, length) if documents is None else documents
@@ -102,14 +93,15 @@ def dense_loss(twin, design, inputs, targets, noise, kappa_bits, documents=None)
     total = ce + hinge
     if not design.uniform_prior:
         total = total + fit.mean() - fit.mean().detach()
-    return DenseLoss(total, ce, kl.mean(), hinge)
+    return Loss(total, ce, kl.mean(), hinge)
 
 
-def assert_same_loss(loss, expected: DenseLoss, model, twin) -> None:
+def assert_same_loss(loss, expected: Loss, model, twin) -> None:
     """Values and all gradients, with a hinge that has an effect."""
     assert 0 < expected.hinge < expected.kl, "a hinge that is never open, or always, tests little"
-    for name, value in vars(expected).items():
-        torch.testing.assert_close(getattr(loss, name), value, msg=lambda m, n=name: f"{n}: {m}")
+    for name in ("total", "ce", "kl", "hinge"):
+        values = getattr(loss, name), getattr(expected, name)
+        torch.testing.assert_close(*values, msg=lambda m, n=name: f"{n}: {m}")
     loss.total.backward()
     expected.total.backward()
     for (name, ours), dense in zip(model.named_parameters(), twin.parameters(), strict=True):
