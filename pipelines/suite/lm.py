@@ -74,8 +74,7 @@ class FreeTransformerLM(TemplateLM):  # type: ignore[misc]
                 raise UserError(f"suite.weights: bf16: {error}") from None
         self.tokens = tokenizer
         self._device = device
-        scoring = suite.scoring
-        averaged = model.config.noise_width > 0 and scoring is Scoring.marginal
+        averaged = model.config.noise_width > 0 and suite.scoring is Scoring.marginal
         self.samples = suite.samples if averaged else 1
         most = CPU_TOKENS if device.type == "cpu" else suite.batch_tokens
         self.scored_tokens = min(suite.batch_tokens, most)
@@ -137,19 +136,15 @@ class FreeTransformerLM(TemplateLM):  # type: ignore[misc]
 
     def scores(self, batch: list[Question]) -> tuple[list[float], list[float], list[bool]]:
         """Of each answer: log P (nats), its Monte-Carlo error, whether it is the greedy one."""
-        prompts, padding = left_padded([question.prompt for question in batch])
+        asked = [question.prompt for question in batch]
+        prompts, padding = left_padded(asked)
         answers, lengths = padded([answer for question in batch for answer in question.answers])
         counts = torch.tensor([len(question.answers) for question in batch])
         draws = None
-        if self.model.config.noise_width:
-            draws = latent_noise(
-                [question.prompt for question in batch],
-                answers.shape[1] - 1,
-                self.samples,
-                self.model.config.noise_width,
-                self.seed,
-                Purpose.ANSWERS,
-            ).to(self.device)
+        if bits := self.model.config.noise_width:
+            new = answers.shape[1] - 1
+            draws = latent_noise(asked, new, self.samples, bits, self.seed, Purpose.ANSWERS)
+            draws = draws.to(self.device)
         scores = score_answers(
             self.model,
             prompts.to(self.device),
@@ -194,12 +189,11 @@ class FreeTransformerLM(TemplateLM):  # type: ignore[misc]
             owners.append(chunk.document)
             # noise by its tokens, from neither of the streams of a prompt
             stream.append(Chunk(digest(tuple(chunk.tokens.tolist())), 2, chunk.tokens))
-        rows = max(1, self.scored_tokens // self.max_length)
+        rows, bits = max(1, self.scored_tokens // self.max_length), self.model.config.noise_width
         scored = iter(owners)
         with self.progress("rolling log-likelihoods", len(stream)) as progress:
             alone = self.model.prefix is not None
             for batch in packed(stream, self.max_length, rows, alone):
-                bits = self.model.config.noise_width
                 inputs, targets, segment_ids = (
                     t.to(self.device) for t in (batch.inputs, batch.targets, batch.segment_ids)
                 )
