@@ -231,18 +231,14 @@ def test_a_run_that_the_suite_is_not_for_is_refused(workspace):
 
 
 @pytest.fixture
-def look(workspace, monkeypatch):
-    """Run stage inputs on smoke with a changed suite; its note of the suite."""
+def look(workspace):
+    """What stage inputs notes of the suite of smoke, changed."""
     (workspace / "data").unlink()  # the session's
-    monkeypatch.setattr(inputs, "note_code", lambda known: None)  # it takes long
-    params = yaml.safe_load(open("params.yaml"))
+    suite = yaml.safe_load(open("params.yaml"))["suite"]
 
     def run(words=None, **changes):
-        content = {**params["suite"], **changes}
-        if words:
-            content["tasks"] = {**content["tasks"], "words": words}
-        open("params.yaml", "w").write(yaml.safe_dump({**params, "suite": content}))
-        inputs.main()
+        tasks = suite["tasks"] | ({"words": words} if words else {})
+        inputs.note_suite(suite | {"tasks": tasks} | changes)
         return workspace / "data/inputs/suite.json"
 
     return run
