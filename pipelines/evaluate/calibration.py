@@ -70,13 +70,6 @@ def part_of(text: np.ndarray, end: int | None) -> np.ndarray:
     return text[start : stop + 1]
 
 
-def rows_of_batch(settings: EvaluationConfig, context: int) -> int:
-    """Rows of a batch; fewer where there are more than ``PARTICLES_AT_ONCE``, to save memory."""
-    assert isinstance(settings.particles, int)
-    particles = max(PARTICLES_AT_ONCE, settings.particles)
-    return max(1, settings.batch_tokens // context * PARTICLES_AT_ONCE // particles)
-
-
 def filter_estimates(
     model: FreeTransformer,
     chunks: Sequence[Chunk],
@@ -92,10 +85,10 @@ def filter_estimates(
     particles, config, parts = settings.particles, model.config, []
     context, alone = config.context, config.random_prefix > 0
     assert isinstance(particles, int), "particles are picked before the filter runs"
-    rows = rows_of_batch(settings, context)
-    if not stratify:
-        rows = max(1, settings.batch_tokens // context)
-    for batch in packed(chunks, context, rows, alone):
+    rows = settings.batch_tokens // context
+    if stratify:
+        rows = rows * PARTICLES_AT_ONCE // max(PARTICLES_AT_ONCE, particles)
+    for batch in packed(chunks, context, max(1, rows), alone):
         draw = noise_of(batch, config.noise_width, settings.seed, purpose, device)
         inputs, targets, ids = (
             t.to(device) for t in (batch.inputs, batch.targets, batch.segment_ids)

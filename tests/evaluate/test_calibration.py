@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from ftmodel.analysis.calibration import Calibration, merged
-from pipelines.artifacts.packing import held_out
+from pipelines.artifacts.packing import held_out, packed
 from pipelines.common.rng_streams import Purpose
 from pipelines.config.data import TextData
 from pipelines.config.schema import EvaluationConfig
@@ -17,7 +17,6 @@ from pipelines.evaluate.calibration import (
     calibrated,
     filter_estimates,
     part_of,
-    rows_of_batch,
     training_chunks,
 )
 from pipelines.evaluate.stage import headline
@@ -101,11 +100,13 @@ def test_the_scored_bound_is_of_what_was_picked(shards, model, monkeypatch):
     scores = score(model, shards, TextData(), settings, CPU)
     chunks = [*held_out(shards, CONTEXT, 300)]
     given = replace(settings, particles=64, proposal=0.25)
-    assert (
-        rows_of_batch(given, CONTEXT) == 2
-        and rows_of_batch(replace(given, particles=32), CONTEXT) == 4
+    rows = []
+    monkeypatch.setattr(
+        calibration, "packed", lambda *given: rows.append(given[2]) or packed(*given)
     )
+    filter_estimates(model, chunks, replace(given, particles=32), 2, Purpose.FILTER, CPU)
     filters = filter_estimates(model, chunks, given, 2, Purpose.FILTER, CPU)
+    assert rows == [4, 2]
     torch.testing.assert_close(scores.filtering.sum(), merged(filters).sum())
     evaluation, _ = results_of(scores, settings)
     bound = evaluation.bits_per_token.filtering
