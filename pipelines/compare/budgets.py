@@ -16,7 +16,6 @@ class Cell:
     """The bound of an arm, mean and spread of its seeds."""
 
     bound: OverSeeds
-    seeds: int
     note: str  # what kind of figure it is; may be empty
     difference: Comparison | None  # from the plain baseline
 
@@ -61,7 +60,7 @@ def at_budget(arms: list[Arm], tokens: int, comparisons: list[Comparison]) -> Co
     }
     differences = from_plain(arms, bounds, arms[0].unit) | final
     return {
-        name: Cell(over_seeds(each), len(each), notes[name], differences.get(name))
+        name: Cell(over_seeds(each), notes[name], differences.get(name))
         for name, each in bounds.items()
     }
 
@@ -76,7 +75,7 @@ def over_last_third(arms: list[Arm]) -> Column:
         note = "the final budget alone" if alone else f"{len(budgets)} budgets"
         differences = {} if alone else from_plain(group, bounds, group[0].unit)
         column |= {
-            name: Cell(over_seeds(each), len(each), note, differences.get(name))
+            name: Cell(over_seeds(each), note, differences.get(name))
             for name, each in bounds.items()
         }
     return column

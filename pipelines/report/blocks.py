@@ -1,9 +1,13 @@
 """What a section is made of. markdown.py writes blocks; html.py makes the page of that Markdown."""
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 
 from matplotlib.figure import Figure
+
+from pipelines.common.atomic_files import ROOT
 
 BELOW = "↳ "  # begins the name of a row that belongs to the row above it
 NOT_COMPARABLE = " (not comparable)"  # ends the head of a column that arms may not be compared by
@@ -63,14 +67,29 @@ class Section:
     blocks: Sequence[Block]
 
 
-def table(rows: Iterable[Mapping[str, str]]) -> list[Table]:
-    """Of rows that name the columns of their cells; no table where there are no rows."""
-    listed = list(rows)
-    return [Table([*listed[0]], [[*row.values()] for row in listed])] if listed else []
+def table(rows: Iterable[Mapping[str, str] | Sequence[tuple[str, str]]]) -> list[Table]:
+    """Of rows whose cells have the head of their column; no table where there are no rows."""
+    pairs = [row.items() if isinstance(row, Mapping) else row for row in rows]
+    cells = [[cell for _, cell in row] for row in pairs]
+    return [Table([head for head, _ in pairs[0]], cells)] if pairs else []
 
 
 def heading(words: str) -> Text:
     return Text(f"### {words}")
+
+
+@cache
+def paragraphs() -> dict[str, str]:
+    """The first paragraph under each title of docs/report.md, which is what a report says of that
+    part; links lead from the folder of a report, and only a list has several lines.
+    """
+    text = (ROOT / "docs/report.md").read_text(encoding="utf-8").replace("](", "](../../docs/")
+    found = re.findall(r"^#+ (.+)\n\n((?:.+\n)+)", text, re.MULTILINE)
+    return {title: re.sub(r"\n(?!- )", " ", words.strip()) for title, words in found}
+
+
+def explained(title: str) -> Text:
+    return Text(paragraphs()[title])
 
 
 def fold(title: str, blocks: Sequence[Block]) -> Group:

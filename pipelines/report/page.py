@@ -87,10 +87,7 @@ def write_report(experiment: Experiment, runs: list[RunResults], folder: Path) -
     rest = "\n\n".join([markdown.written(how_far(analysis)), *map(markdown.section, sections)])
     families, index = explorer_families(analysis), report_folder(experiment.name) / "index.html"
     summary = expectation.summary(stated) + tables.summary(analysis, index)
-    pages = {
-        "report.md": f"# {title}\n\n{top}\n\n{rest}\n",
-        "summary.txt": printable(summary),
-    }
+    pages = {"report.md": f"# {title}\n\n{top}\n\n{rest}\n", "summary.txt": printable(summary)}
     content = {"title": title, "families": families, "sections": sections}
     content |= {"first": html(top, images), "rest": html(rest, images)}
     for name in ("index.html", "explorer.html"):

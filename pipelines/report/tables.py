@@ -109,6 +109,7 @@ def summary(analysis: Analysis, page: Path) -> str:
     cells = [summary_row(arm, analysis.uses.get(arm.name)) for arm in analysis.arms]
     heads = [head for head in cells[0] if any(row[head] != "–" for row in cells)]
     lines = aligned([heads, *([row[head] for head in heads] for row in cells)])
+    suites = [suite for suite in analysis.benchmarks if suite.baseline]
     notes = {
         "bits/token": "bits: NLL of a baseline, filtering bound of a Free Transformer; ± standard "
         "error over documents",
@@ -125,21 +126,15 @@ def summary(analysis: Analysis, page: Path) -> str:
             *(note for head, note in notes.items() if head in heads),
             "",
             *(f"{data}: {answer(data, analysis)}" for data in analysis.by_data),
-            *benchmark_lines(analysis),
+            *(
+                f"{arm.name} on benchmarks: {', '.join(words)}"
+                for arm in analysis.arms
+                if (words := on_benchmarks(suites, arm))
+            ),
             f"The report is in {page}. Next: `make ui` (MLflow){sampling(analysis)}.",
             "",
         )
     )
-
-
-def benchmark_lines(analysis: Analysis) -> list[str]:
-    """How the arms compare with their baselines on benchmarks."""
-    suites = [suite for suite in analysis.benchmarks if suite.baseline]
-    return [
-        f"{arm.name} on benchmarks: {', '.join(words)}"
-        for arm in analysis.arms
-        if (words := on_benchmarks(suites, arm))
-    ]
 
 
 def kl_share(use: UseOfZ) -> float:

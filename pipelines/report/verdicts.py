@@ -1,16 +1,14 @@
 """The findings: a table of verdicts and a sentence for each data set."""
 
-from collections import defaultdict
 from collections.abc import Collection
 
 from pipelines.artifacts.results import UNITS
-from pipelines.compare.arms import Arm
+from pipelines.compare.arms import Arm, grouped
 from pipelines.compare.comparison import Comparison
 from pipelines.compare.use_of_z import UseOfZ
 from pipelines.report.analysis import Analysis
 from pipelines.report.benchmarks.table import Benchmarks
-from pipelines.report.blocks import Block, Table, Text, fold
-from pipelines.report.explanations import explained, paragraphs
+from pipelines.report.blocks import Block, Table, Text, explained, fold, paragraphs, table
 from pipelines.report.sections.figure4 import arm_scores
 from pipelines.report.wording import count, estimate, in_words, listed, verdict
 
@@ -31,7 +29,7 @@ def findings(analysis: Analysis) -> list[Block]:
     """A table of verdicts for each data set, and a sentence below it."""
     blocks: list[Block] = []
     for data in analysis.by_data:
-        blocks += [verdicts(data, analysis), Text(f"**{data}:** {answer(data, analysis)}")]
+        blocks += [*verdicts(data, analysis), Text(f"**{data}:** {answer(data, analysis)}")]
     return blocks
 
 
@@ -69,41 +67,36 @@ def answer(data: str, analysis: Analysis) -> str:
     return f"With {' or '.join(map(str, numbers))} seeds per arm{few}, {said}."
 
 
-def verdicts(data: str, analysis: Analysis) -> Table:
+def verdicts(data: str, analysis: Analysis) -> list[Table]:
     """A row for each arm: its difference from every baseline, the use of z, and reservations."""
     arms, compared = analysis.by_data[data], analysis.compared_on(data)
-    controls: dict[tuple[int, int], dict[str, Arm]] = defaultdict(dict)  # by their additions
-    for c in sorted(compared, key=lambda c: c.other.additions):
-        controls[c.other.additions][c.other.name] = c.other
+    controls = grouped(
+        {c.other.name: c.other for c in compared}.values(), lambda arm: arm.additions
+    )
     suites = [b for b in analysis.benchmarks if b.arms[0].run.data == data and b.baseline]
-    head = ["arm", f"bound, {UNITS[arms[0].unit]}"]
-    for first, *others in (list(alike.values()) for alike in controls.values()):
-        alone = f"{first.name} ({first.parameters:,} parameters)"
-        head += [f"from {f'its {first.kind}' if others else alone}", "verdict"]
-    rows = {arm.name: [name(arm), estimate(arm.bound())] for arm in arms}
-    more = {
-        "gain": any(blocks for _, blocks in controls),
-        "use of z, bits per token": not all(arm.baseline for arm in arms),
-        "valid generations": arms[0].first.on_target,
-        "right answers": arms[0].first.evaluation.answers_right is not None,
-        "benchmarks against the baseline": bool(suites),
-        "reservations": True,
-    }
+    rows = []
     for arm in arms:
         against = {c.other.additions: c for c in compared if c.arm is arm}
-        for additions in controls:
-            other = against.get(additions)
-            rows[arm.name] += [in_words(other), verdict(other)] if other else ["–", "–"]
-        found = (
-            gain(against.values(), compared),
-            use_in_words(analysis.uses.get(arm.name)),
-            valid_share(arm),
-            estimate(arm.mean_of(lambda run: run.evaluation.answers_right)),
-            ", ".join(on_benchmarks(suites, arm)) or "–",
-            "; ".join(reservations(arm, against.values())) or "–",
-        )
-        rows[arm.name] += [cell for cell, shown in zip(found, more.values(), strict=True) if shown]
-    return Table(head + [column for column, shown in more.items() if shown], [*rows.values()])
+        row = [("arm", name(arm)), (f"bound, {UNITS[arm.unit]}", estimate(arm.bound()))]
+        for additions, (first, *others) in sorted(controls.items()):
+            c, alone = against.get(additions), f"{first.name} ({first.parameters:,} parameters)"
+            head = f"from its {first.kind}" if others else f"from {alone}"
+            row += [(head, in_words(c)), ("verdict", verdict(c))]
+        if any(blocks for _, blocks in controls):
+            row.append(("gain", gain(against.values(), compared)))
+        if not all(each.baseline for each in arms):
+            row.append(("use of z, bits per token", use_in_words(analysis.uses.get(arm.name))))
+        if scores := arm_scores(arm):
+            row.append(("valid generations", f"{scores['valid_fresh']:.0%}"))
+        if arms[0].first.evaluation.answers_right:
+            right = arm.mean_of(lambda run: run.evaluation.answers_right)
+            row.append(("right answers", estimate(right)))
+        if suites:
+            words = ", ".join(on_benchmarks(suites, arm))
+            row.append(("benchmarks against the baseline", words or "–"))
+        row.append(("reservations", "; ".join(reservations(arm, against.values())) or "–"))
+        rows.append(row)
+    return table(rows)
 
 
 def name(arm: Arm) -> str:
@@ -156,12 +149,6 @@ def use_in_words(use: UseOfZ | None) -> str:
         )
         return f"differs between seeds, so that no mean describes them: {using} against {ignoring}"
     return f"{use.use} of a KL of {use.kl.mean:.4f}" + ": ignored" * use.ignored
-
-
-def valid_share(arm: Arm) -> str:
-    """Share of valid sequences of the target task, generated with z from the prior."""
-    scores = arm_scores(arm)
-    return f"{scores['valid_fresh']:.0%}" if scores else "–"
 
 
 def reservations(arm: Arm, against: Collection[Comparison]) -> list[str]:

@@ -21,13 +21,8 @@ def p_value(p: float | None) -> str:
     return "–" if p is None else f"{p:.3g}"
 
 
-def signed(value: float) -> str:
-    return f"{value:+.4f}".replace("-", "−")
-
-
-def percent(relative: float) -> str:
-    """As the paper prints it: +44.44 %."""
-    return f"{relative:+.2f} %".replace("-", "−")
+def signed(value: float, decimals: int = 4) -> str:
+    return f"{value:+.{decimals}f}".replace("-", "−")
 
 
 def count(number: int, noun: str) -> str:
@@ -68,21 +63,19 @@ def seeds_cell(seeds: list[float], decimals: int) -> str:
     return number(fmean(seeds), decimals) + spread
 
 
-def in_words(difference: Difference) -> str:
+def in_words(difference: Difference | None) -> str:
     """−0.0123 ± 0.0010, seeds ± 0.0020: standard errors over documents, and the deciding one."""
+    if difference is None:
+        return "–"
     documents, seeds = difference.documents, difference.seeds
     known = documents is not None and not isnan(documents)
-    return (
-        signed(difference.mean)
-        + (f" ± {documents:.4f}" if known else "")
-        + ("" if isnan(seeds) else f", seeds ± {seeds:.4f}")
-    )
+    own = f" ± {documents:.4f}" if known else ""
+    return signed(difference.mean) + own + ("" if isnan(seeds) else f", seeds ± {seeds:.4f}")
 
 
-def other_error(difference: Difference) -> str:
+def other_error(difference: Difference | None) -> str:
     """The error over seeds that does not decide, and why: ± 0.0020 of these two alone."""
-    error = difference.other_seeds
-    if isnan(error):
+    if difference is None or isnan(error := difference.other_seeds):
         return "–"
     if difference.is_pooled:
         return f"± {error:.4f} of these two alone"
@@ -90,7 +83,9 @@ def other_error(difference: Difference) -> str:
     return f"± {error:.4f} pooled; equal spreads are doubted, {p}"
 
 
-def verdict(comparison: Comparison) -> str:
+def verdict(comparison: Comparison | None) -> str:
     """The rule's word for a difference, bold where the bounds differ however loose they are."""
+    if comparison is None:
+        return "–"
     sure = comparison.verdict in ("lower", "higher") and not comparison.may_be_loose
     return f"**{comparison.verdict}**" if sure else comparison.qualified_verdict

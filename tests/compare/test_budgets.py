@@ -46,7 +46,7 @@ def table(arms):
 def test_a_smaller_budget_is_compared_by_its_own_seeds(arms):
     cell = table(arms).columns[HALF]["free"]
     assert (cell.bound.mean, cell.bound.spread) == pytest.approx((0.815, 0.03 / 2**0.5))
-    assert (cell.seeds, cell.note) == (2, "snapshot")
+    assert cell.note == "snapshot"
     assert cell.difference.documents is None
     assert cell.difference.mean == pytest.approx(-0.09)
     within = sqrt((0.01**2 + 0.03**2) / 4)

@@ -74,10 +74,10 @@ NUMBERS = {  # by page: its words with each number in brackets, and the numbers 
         ("are exchangeable: (10,000) times", permutation.PERMUTATIONS),
     ],
     "measurement/benchmark_answers": [
-        ("of (16) candidates half are proposed", prompt_spans.CANDIDATES),
+        ("of (16) candidates half are proposed", prompt_spans.CANDIDATES)
     ],
     "measurement/label_information": [
-        ("for (1000) random permutations of the labels", label_information.PERMUTATIONS),
+        ("for (1000) random permutations of the labels", label_information.PERMUTATIONS)
     ],
     "measurement/persistence": [
         ("Δ = 0 … (32) is the *lag*", max(shown_bits.LAGS)),
@@ -88,9 +88,7 @@ NUMBERS = {  # by page: its words with each number in brackets, and the numbers 
         ("bits under (0.001) bits of KL are left out", shown_bits.MIN_KL_BITS),
         ("the (five) places where the encoder is most certain", shown_bits.CONTEXTS),
     ],
-    "measurement/swap": [
-        ("Each is the mean over (two) draws of z", swap.SAMPLES),
-    ],
+    "measurement/swap": [("Each is the mean over (two) draws of z", swap.SAMPLES)],
     "measurement/code_per_sequence": [
         ("they differ, (25), (50), (75) and (100) %", *PERCENT),
         ("texts among documents (10,000) times", permutation.PERMUTATIONS),
@@ -111,34 +109,24 @@ NUMBERS = {  # by page: its words with each number in brackets, and the numbers 
         ("has (three) sizes or more whose", trend.MIN_POINTS),
         ("stands (0.19) ± (0.05) nats per token", *ladder_section.PUBLISHED),
     ],
-    "measurement/other_bounds": [
-        ("Noise is float32, a multiple of 2^−(24)", log2(NOISE_STEPS)),
-    ],
-    "measurement/filtering_bound": [
-        ("If it has up to (8) bits", sequence_bound.MOST_ENUMERATED),
-    ],
+    "measurement/other_bounds": [("Noise is float32, a multiple of 2^−(24)", log2(NOISE_STEPS))],
+    "measurement/filtering_bound": [("If it has up to (8) bits", sequence_bound.MOST_ENUMERATED)],
     "remote": [
         (
             "(128) MiB or (10 000) files",
             file_listing.MAX_BYTES_READ / 2**20,
             file_listing.MAX_FILES_READ,
-        ),
+        )
     ],
-    "pretrained": [
-        ("on the first (4096) training tokens", parent.SAMPLE),
-    ],
+    "pretrained": [("on the first (4096) training tokens", parent.SAMPLE)],
     "settings": [
         ("each of the 2^H codes, H up to (24)", MAX_BITS[Map.table]),
         ("a vector for each bit, H up to (64)", MAX_BITS[Map.linear]),
         ("blocks of a separate encoder; null: (2)", DEFAULT_ENCODER_LAYERS),
         ("held-out windows with (3) % as many tokens", 100 * held_out.SHARE),
     ],
-    "running": [
-        ("current one and the last (three)", build.MAX_OTHERS),
-    ],
-    "experiments": [
-        ("a prompt and one of (six) pinned z", generations.PINNED),
-    ],
+    "running": [("current one and the last (three)", build.MAX_OTHERS)],
+    "experiments": [("a prompt and one of (six) pinned z", generations.PINNED)],
     "optimizers": [
         ("the median of the last (100) norms", module.NORMS),
         ("once there are (20) norms", module.MIN_NORMS),
@@ -151,9 +139,7 @@ NUMBERS = {  # by page: its words with each number in brackets, and the numbers 
         ("A model of up to (four) blocks is compiled", acceleration.SHALLOW),
         ("by two batched products from (64) heads on", fast_decoder.BMM_HEADS),
     ],
-    "tracking": [
-        ("a row of the curve and at least (10) s apart", system_metrics.SAMPLE_SECONDS),
-    ],
+    "tracking": [("a row of the curve and at least (10) s apart", system_metrics.SAMPLE_SECONDS)],
     "benchmarks": [
         ("the last (50) documents of the validation part", real_benchmarks.HELD_OUT),
         ("shows `suite.pass_at_k.k`, (1) and (10)", *PassAtK().k),

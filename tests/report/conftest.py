@@ -70,11 +70,6 @@ def seeded(tmp_path_factory):
             more["iwae_by_samples"] = {k: {"mean": 1 / int(k), "se": 0.1} for k in ("1", "4")}
             more["label"] = label
         change(folder, name, "evaluation.json", **more)
-    tokens = folder / "data/tokens/text"
-    tokens.mkdir(parents=True)
-    counts = {"documents": 1200, "tokens": 34_567, "bytes": 1}
-    splits = {"splits": {"train": counts, "validation": counts}}
-    (tokens / "metadata.json").write_text(json.dumps(splits))
     return make_report(folder)
 
 

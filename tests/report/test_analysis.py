@@ -9,7 +9,7 @@ from pipelines.report.headline import picture
 from pipelines.report.sections import all_sections
 from pipelines.report.verdicts import findings
 from tests.support.mutants import rejects
-from tests.support.results import analysis_of, run, task, write_experiment, write_suite
+from tests.support.results import analysis_of, in_folder, run, task, write_experiment, write_suite
 
 
 @rejects("@«cached_property→property»\n    def comparisons(self)", "comparisons computed anew")
@@ -27,7 +27,8 @@ def test_every_comparison_is_computed_once_a_report(tmp_path, monkeypatch):
     once.append(watched(table, "score_error"))
     tables, bounds = watched(analysis, "budget_table"), watched(comparison, "contrast_bounds")
     shared = analysis_of(tmp_path)
-    assert findings(shared) and picture(shared) and all_sections(shared)
+    with in_folder(tmp_path):
+        assert findings(shared) and picture(shared) and all_sections(shared)
     assert shared.comparisons_made == 3
     assert [mock.call_count for mock in once] == [1, 1, 1]
     assert tables.call_count == 2  # one for each data set

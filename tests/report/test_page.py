@@ -11,7 +11,6 @@ import pytest
 from pipelines.common.errors import UserError
 from pipelines.report.markdown import anchor
 from pipelines.report.sections.figure4 import read_paper
-from pipelines.report.sections.texts import overlap_words
 from tests.support.mutants import rejects
 from tests.support.pages import golden
 from tests.support.results import (
@@ -129,16 +128,11 @@ def test_single_runs_stay_visible_and_what_was_done_is_said(seeded):
     text = " ".join((seeded / "report.md").read_text().split())
     assert text.count("κ rose from 0 over 3 steps") == 2  # bits per byte and per token
     assert "train: 1,200 documents, 34,567 tokens, 1 byte" in text
-    assert "was not measured" in text  # overlap
+    assert "- 2.50 % of 2,000 held-out tokens, in 1 of 40 documents, are in 13-grams" in text
     # 3 + 2 final ones, against one or two baselines; 3 at two budgets and of the last third
     assert "14 comparisons were made" in text
 
 
-def test_overlap_is_said_in_words(tmp_path):
-    overlap = {"n": 13, "documents": 40, "documents_with_overlap": 1, "tokens": 2000, "whole": True}
-    (tmp_path / "overlap.json").write_text(json.dumps(overlap | {"tokens_overlapping": 50}))
-    words = "2.50 % of 2,000 held-out tokens, in 1 of 40 documents, are in 13-grams"
-    assert overlap_words(tmp_path).startswith(words)
 
 
 @rejects("«shutil.rmtree(early, ignore_errors=True)→pass»", "an early report that stays")

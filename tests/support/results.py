@@ -17,9 +17,11 @@ from omegaconf import OmegaConf
 from pipelines.artifacts.checkpoint import Manifest
 from pipelines.artifacts.curve import CurveRow, write_curve
 from pipelines.artifacts.manifest import settings_hash
+from pipelines.artifacts.result_files import write
 from pipelines.artifacts.run_results import read_runs
 from pipelines.artifacts.run_spec import RunSpec
 from pipelines.artifacts.suite_results import TaskResult
+from pipelines.artifacts.tokens.shards import Metadata, Overlap, Split, write_metadata
 from pipelines.compare.arms import Arm, group_by_seed
 from pipelines.config.data import KINDS, sources
 from pipelines.config.derived import trainings
@@ -181,12 +183,20 @@ def write_experiment(
     others: dict[str, dict[str, float]] | None = None,
 ) -> Path:
     """Results of ``runs`` with these bounds, bits per token, else 0.5; ``others``: ce and prior."""
-    folder.mkdir(exist_ok=True)
+    write_tokens(folder / "data/tokens/text")
     (folder / "params.yaml").write_text(params_text(json.dumps(runs)))
     for name, spec in runs.items():
         write_results(folder, name, spec, bounds.get(name, 0.5), se, **(others or {}).get(name, {}))
         change(folder, name, "details.json", **made_with(folder, name))
     return folder
+
+
+def write_tokens(folder: Path) -> None:
+    """What the report reads of a text's tokens."""
+    folder.mkdir(parents=True, exist_ok=True)
+    splits = {name: Split(34_567, 1200, 1, []) for name in ("train", "validation")}
+    write_metadata(folder, Metadata(300, "uint16", None, 0, "hash", splits))
+    write(folder / "overlap.json", Overlap(13, 40, 1, 2000, 50, True))
 
 
 def task(value: float, se: float | None = 0.02, **changes: Any) -> dict[str, Any]:

@@ -10,11 +10,10 @@ from pipelines.report.benchmarks.paper_tables import PaperScores, PaperTable, ne
 from pipelines.report.benchmarks.pass_at_k import sampled_tasks
 from pipelines.report.benchmarks.plot import during_training, with_budgets
 from pipelines.report.benchmarks.table import Benchmarks, Score, Scores, Task, alike, suite_of
-from pipelines.report.blocks import Block, Picture, Table, Text, heading, table
-from pipelines.report.explanations import explained
+from pipelines.report.blocks import Block, Picture, Table, Text, explained, heading, table
 from pipelines.report.markdown import escaped
 from pipelines.report.sections import titled
-from pipelines.report.wording import estimate, listed, magnitude, number, percent
+from pipelines.report.wording import estimate, listed, magnitude, number, signed
 
 SCORING = {
     "marginal": "averaged in probability over K = {} samples of z: z for the prompt from the "
@@ -50,8 +49,7 @@ def suite_words(families: list[Benchmarks]) -> str:
 def family_blocks(family: Benchmarks, analysis: Analysis) -> list[Block]:
     name, paper = analysis.family_name(family.arms), beside(family)
     blocks: list[Block] = [heading(f"{name}: benchmarks")]
-    if family.final:
-        blocks.append(score_table(family, family.final, paper))
+    blocks += score_table(family, family.final, paper)
     notes = [
         "Nothing is compared here: no plain baseline of this data, model and number of tokens "
         "was scored."
@@ -65,13 +63,13 @@ def family_blocks(family: Benchmarks, analysis: Analysis) -> list[Block]:
         notes += ["\n".join((words, "", *lines))] * bool(lines)
     blocks += map(Text, notes)
     if errors := monte_carlo(family):
-        blocks += [explained("The Monte Carlo error of K samples"), errors]
+        blocks += [explained("The Monte Carlo error of K samples"), *errors]
     blocks += sampled_blocks(family, name)
     if family.last_third:
         late = beside(family, late=True)
         blocks += [
             heading(f"{name}: benchmarks, mean of the last third of training"),
-            score_table(family, family.last_third, late),
+            *score_table(family, family.last_third, late),
             explained("The last third of training"),
             *[Text(f"Beside them: {paper_words(late)}.") for late in [late] if late],
         ]
@@ -101,38 +99,35 @@ def score_cell(score: Score | None) -> str:
     """0.400 ± 0.020; **+33.33 % better**, bold where the difference counts."""
     if score is None or not score.verdict:
         return estimate(score.value if score else None, 3)
-    relative = "–" if score.relative is None else percent(score.relative)
+    relative = "–" if score.relative is None else f"{signed(score.relative, 2)} %"
     said = f"**{relative} {score.verdict}**" if score.counts else f"{relative} ({score.verdict})"
     return f"{estimate(score.value, 3)}; {said}"
 
 
-def paper_cells(scores: PaperScores | None, shown: list[float]) -> list[str]:
-    if scores is None:
-        return ["–"] * (1 + len(shown))
-    free = (f"{number(scores.free[k], 3)}; {percent(scores.relative[k])}" for k in shown)
-    return [number(scores.baseline, 3), *free]
+def paper_cells(family: Benchmarks, paper: PaperTable, task: Task) -> dict[str, str]:
+    """The paper's baseline and Free Transformers with a κ that arms here have, by head."""
+    scores = paper_scores(paper, task)
+    cells = {"baseline": number(scores.baseline, 3) if scores else "–"}
+    for k in sorted(paper.kappas & kappas(family)):
+        shown = f"{number(scores.free[k], 3)}; {signed(scores.relative[k], 2)} %" if scores else "–"
+        cells[f"κ = {fraction(k)}"] = shown
+    return {f"paper, {paper.name}: {head}": cell for head, cell in cells.items()}
 
 
-def score_table(family: Benchmarks, scores: Scores, paper: PaperTable | None) -> Table:
-    shown = sorted(paper.kappas & kappas(family)) if paper else []
-    head = ["benchmark", "metric", "shots", "documents", "version", *map(arm_head, family.arms)]
-    if paper:
-        columns = ["baseline", *(f"κ = {fraction(kappa)}" for kappa in shown)]
-        head += [f"paper, {paper.name}: {each}" for each in columns]
-    rows = [
-        [
-            task.name,
-            task.metric + ("" if task.higher_is_better else " (lower is better)"),
-            str(task.shots),
-            f"{task.documents:,}",
-            task.version,
-            *(score_cell(scores[task.key].get(arm.name)) for arm in family.arms),
-            *(paper_cells(paper_scores(paper, task), shown) if paper else []),
-        ]
+def score_table(family: Benchmarks, scores: Scores, paper: PaperTable | None) -> list[Table]:
+    return table(
+        {
+            "benchmark": task.name,
+            "metric": task.metric + ("" if task.higher_is_better else " (lower is better)"),
+            "shots": str(task.shots),
+            "documents": f"{task.documents:,}",
+            "version": task.version,
+            **{arm_head(arm): score_cell(scores[task.key].get(arm.name)) for arm in family.arms},
+            **(paper_cells(family, paper, task) if paper else {}),
+        }
         for task in family.tasks
         if task.key in scores
-    ]
-    return Table(head, rows)
+    )
 
 
 def paper_scores(paper: PaperTable, task: Task) -> PaperScores | None:
@@ -193,12 +188,15 @@ def exceptions(family: Benchmarks) -> list[str]:
     return [cut_words] * bool(cuts) + [other] * bool(unlike)
 
 
-def monte_carlo(family: Benchmarks) -> Table | None:
-    """Mean error (nats) of K samples and share of undecided documents by task; None if none."""
+def monte_carlo(family: Benchmarks) -> list[Table]:
+    """Mean error (nats) of K samples and share of undecided documents by task; none of no task."""
     free = [arm for arm in family.arms if arm.samples_noise]
-    rows = [[task.name, *(monte_carlo_cell(arm, task) for arm in free)] for task in family.tasks]
-    rows = [row for row in rows if any(cell != "–" for cell in row[1:])]
-    return Table(["benchmark", *(arm.name for arm in free)], rows) if rows else None
+    cells = {task.name: {a.name: monte_carlo_cell(a, task) for a in free} for task in family.tasks}
+    return table(
+        {"benchmark": task, **by_arm}
+        for task, by_arm in cells.items()
+        if {*by_arm.values()} - {"–"}
+    )
 
 
 def monte_carlo_cell(arm: Arm, task: Task) -> str:

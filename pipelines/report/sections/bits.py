@@ -14,8 +14,17 @@ from pipelines.artifacts.latent_results import InformativeBit
 from pipelines.artifacts.run_results import RunResults
 from pipelines.compare.arms import Arm
 from pipelines.report.analysis import Analysis
-from pipelines.report.blocks import Block, Picture, Samples, Table, Text, fold, heading, table
-from pipelines.report.explanations import explained
+from pipelines.report.blocks import (
+    Block,
+    Picture,
+    Samples,
+    Table,
+    Text,
+    explained,
+    fold,
+    heading,
+    table,
+)
 from pipelines.report.sections import titled
 from pipelines.report.style import COLOURS, GREY, Style, below, panels, plain
 from pipelines.report.wording import estimate, number

@@ -47,7 +47,7 @@ def data_blocks(data: str, arms: list[Arm], analysis: Analysis) -> list[Block]:
     if compared:
         blocks += [
             heading(f"{data}: differences from the baselines, {UNITS[unit]}"),
-            from_baselines(compared, arms, seeds),
+            *from_baselines(compared, arms, seeds),
         ]
     for other in others:
         blocks += [heading(f"{data}: {UNITS[other]}"), *all_arms(arms, other, settings)]
@@ -147,23 +147,20 @@ def how_to_read(arms: list[Arm], unit: str, seeds: bool, settings: EvaluationCon
     return texts
 
 
-def from_baselines(comparisons: list[Comparison], arms: list[Arm], seeds: bool) -> Table:
+def from_baselines(comparisons: list[Comparison], arms: list[Arm], seeds: bool) -> list[Table]:
     """A row for each arm that has a comparison, side by side those with every baseline."""
     controls = [arm for arm in arms if any(c.other is arm for c in comparisons)]
-    head = ["arm", "parameters"]
-    for control in controls:
-        head.append(f"from {control.name} ({control.parameters:,} parameters)")
-        head += ["other error over seeds"] * seeds + ["verdict"]
     rows = []
     for arm in arms:
         against = {c.other.name: c for c in comparisons if c.arm is arm}
-        cells = [arm.name, f"{arm.parameters:,}"]
-        for c in (against.get(control.name) for control in controls):
-            cells.append(in_words(c) if c else "–")
-            cells += [other_error(c) if c else "–"] * seeds
-            cells.append(f"{verdict(c)} ({c.words})" if c else "–")
-        rows += [cells] * bool(against)
-    return Table(head, rows)
+        row = [("arm", arm.name), ("parameters", f"{arm.parameters:,}")]
+        for control in controls:
+            c = against.get(control.name)
+            row.append((f"from {control.name} ({control.parameters:,} parameters)", in_words(c)))
+            row += [("other error over seeds", other_error(c))] * seeds
+            row.append(("verdict", f"{verdict(c)} ({c.words})" if c else "–"))
+        rows += [row] * bool(against)
+    return table(rows)
 
 
 @titled("How loose ELBO and IWAE are")

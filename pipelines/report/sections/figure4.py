@@ -26,12 +26,12 @@ from pipelines.report.blocks import (
     Picture,
     Samples,
     Text,
+    explained,
     fold,
     heading,
     side_by_side,
     table,
 )
-from pipelines.report.explanations import explained
 from pipelines.report.html import character_kinds
 from pipelines.report.sections import titled
 from pipelines.report.sections.target import target_figures
@@ -238,7 +238,12 @@ def figure4_csv(analysis: Analysis) -> list[dict[str, Any]]:
             "kappa_bits": run.run.kappa_bits,
             "seed": run.run.seed,
             **scores,
-            **run_columns(run),
+            "groups": run_scores(run)[0].groups,
+            "group_size": run_scores(run)[0].group_size,
+            **target_figures(run),
+            "parameters": run.evaluation.parameters,
+            "trained_tokens": run.evaluation.trained_tokens,
+            "training_seconds": training_seconds(run.curve),
         }
         for row in figure4_rows(analysis.arms, paper)
         for run, scores in zip(row.arm.runs, row.seeds, strict=True)
@@ -247,18 +252,6 @@ def figure4_csv(analysis: Analysis) -> list[dict[str, Any]]:
         {"arm": "the paper", "kappa_bits": kappa, **panel.scores} for kappa, panel in paper.items()
     ]
     return ours + theirs if ours else []
-
-
-def run_columns(run: RunResults) -> dict[str, Any]:
-    fresh, _ = run_scores(run)
-    return {
-        "groups": fresh.groups,
-        "group_size": fresh.group_size,
-        **target_figures(run),
-        "parameters": run.evaluation.parameters,
-        "trained_tokens": run.evaluation.trained_tokens,
-        "training_seconds": training_seconds(run.curve),
-    }
 
 
 # Figure 4 is laid out in inches from the upper left corner.

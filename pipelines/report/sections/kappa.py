@@ -9,10 +9,8 @@ from matplotlib.figure import Figure
 from pipelines.artifacts.results import UNITS, Estimate, Figures
 from pipelines.artifacts.run_results import fraction
 from pipelines.compare.arms import Arm, baselines
-from pipelines.compare.use_of_z import required
 from pipelines.report.analysis import Analysis
-from pipelines.report.blocks import NOT_COMPARABLE, Block, Picture, table
-from pipelines.report.explanations import explained
+from pipelines.report.blocks import NOT_COMPARABLE, Block, Picture, explained, table
 from pipelines.report.sections import titled
 from pipelines.report.style import (
     COLOURS,
@@ -57,18 +55,10 @@ def collapse_at_large_kappa(family: list[Arm], analysis: Analysis) -> list[dict[
     if len(steps) < 2 or len(plain) < len(steps):
         return []
     first, *_, last = steps.values()
-    ce = [required(arm.figures().ce).mean for arm in steps.values()]
-    above = [k for k, c in plain.items() if c.worse]
-    onset = [k for k in steps if all(later in above for later in steps if later >= k)]
-    use = analysis.uses[last.name]
-    worse = "none"
-    if onset:
-        worse = f"from κ = {steps[onset[0]].first.kappa} on"
-    elif above:
-        values = listed(steps[k].first.kappa for k in above)
-        worse = f"at κ = {values}, but not at the largest κ"
-    verdict = "shown" if onset and ce[-1] < ce[0] else "not shown"
-    if use.ignored:
+    ce = [analysis.uses[arm.name].ce.mean for arm in steps.values()]
+    worse = [steps[k].first.kappa for k, c in plain.items() if c.worse]
+    verdict = "shown" if last.first.kappa in worse and ce[-1] < ce[0] else "not shown"
+    if analysis.uses[last.name].ignored:
         verdict = f"not shown: z is ignored at κ = {last.first.kappa}"
     return [
         {
@@ -76,7 +66,7 @@ def collapse_at_large_kappa(family: list[Arm], analysis: Analysis) -> list[dict[
             "from κ": first.first.kappa,
             "to κ": last.first.kappa,
             "reconstruction CE" + NOT_COMPARABLE: direction(ce),
-            "arms worse than it": worse,
+            "arms worse than it": f"κ = {listed(worse)}" if worse else "none",
             "collapse at large κ": verdict,
         }
     ]

@@ -15,7 +15,7 @@ from pipelines.artifacts.run_results import RunResults
 from pipelines.compare.arms import Arm
 from pipelines.compare.comparison import contrast
 from pipelines.report.analysis import Analysis
-from pipelines.report.blocks import BELOW, Block, Table, table
+from pipelines.report.blocks import BELOW, Block, table
 from pipelines.report.sections import titled
 from pipelines.report.style import GREY, Style, below, plain
 from pipelines.report.wording import in_words, number, seeds_cell
@@ -235,11 +235,8 @@ ROWS: dict[str, Callable[[Arm], str]] = {
 
 @titled("Generations beside reconstructions")
 def target_reconstruction(analysis: Analysis) -> Sequence[Block]:
-    arms = [arm for arm in analysis.arms if arm.first.on_target]
-    return [target_table(arms)] if any(map(details, arms)) else []
-
-
-def target_table(arms: list[Arm]) -> Table:
     """A column for each arm, the baselines among them, and a row for each measurement."""
-    rows = [[name, *map(row, arms)] for name, row in ROWS.items()]
-    return Table(["", *(arm.name for arm in arms)], rows)
+    arms = [arm for arm in analysis.arms if arm.first.on_target]
+    if not any(map(details, arms)):
+        return []
+    return table({"": name} | {a.name: cell(a) for a in arms} for name, cell in ROWS.items())

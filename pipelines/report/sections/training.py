@@ -10,9 +10,9 @@ from ftmodel.designs.hinge import LN2
 from pipelines.artifacts.curve import Curve
 from pipelines.artifacts.results import UNITS
 from pipelines.compare.arms import Arm
-from pipelines.compare.budgets import Cell
+from pipelines.compare.budgets import Column
 from pipelines.report.analysis import Analysis
-from pipelines.report.blocks import Block, Picture, Table, heading
+from pipelines.report.blocks import Block, Picture, heading, table
 from pipelines.report.sections import titled
 from pipelines.report.style import GREY, Style, below, dots, log_places, millions, plain, spaced
 from pipelines.report.wording import count, estimate, in_words
@@ -81,32 +81,29 @@ def log_axis(axes: Axes, title: str) -> None:
 @titled("The bound against training tokens")
 def budgets(analysis: Analysis) -> Sequence[Block]:
     blocks: list[Block] = []
-    for data, table in analysis.budgets.items():
-        if table.arms:
-            unit = UNITS[table.arms[0].unit]
+    for data, found in analysis.budgets.items():
+        if found.arms:
+            unit = UNITS[found.arms[0].unit]
             words = f"{data}: bound at each budget and difference from the plain baseline, {unit}"
-            drawn = bound_by_budget(table.arms, analysis.style)
-            head = ["arm", *(cell for column in table.columns for cell in (column, "difference"))]
-            columns = table.columns.values()
-            rows = [
-                [arm.name, *(cell for by_arm in columns for cell in pair(by_arm.get(arm.name)))]
-                for arm in table.arms
-            ]
+            drawn = bound_by_budget(found.arms, analysis.style)
             blocks += [
                 Picture(f"budgets_{data}", drawn, f"Held-out bound against tokens on {data}"),
                 heading(words),
-                Table(head, rows),
+                *table(budget_row(arm, found.columns) for arm in found.arms),
             ]
     return blocks
 
 
-def pair(cell: Cell | None) -> list[str]:
-    """A bound with what it is the mean of, and its difference."""
-    if cell is None:
-        return ["–", "–"]
-    bound = ", ".join(filter(None, (estimate(cell.bound), count(cell.seeds, "seed"), cell.note)))
-    c = cell.difference
-    return [bound, f"{in_words(c)}: {c.verdict} ({c.words})" if c else "–"]
+def budget_row(arm: Arm, columns: Mapping[str, Column]) -> list[tuple[str, str]]:
+    """Each bound with what it is the mean of, and its difference."""
+    row = [("arm", arm.name)]
+    for head, by_arm in columns.items():
+        cell = by_arm.get(arm.name)
+        words = (estimate(cell.bound), count(len(arm.runs), "seed"), cell.note) if cell else "–"
+        c = cell and cell.difference
+        row.append((head, ", ".join(filter(None, words))))
+        row.append(("difference", f"{in_words(c)}: {c.verdict} ({c.words})" if c else "–"))
+    return row
 
 
 def bound_by_budget(arms: list[Arm], style: Mapping[str, Style]) -> Figure:

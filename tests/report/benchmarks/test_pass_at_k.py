@@ -11,14 +11,7 @@ from pipelines.report.sections import benchmarks as page
 from pipelines.report.tables import run_row
 from tests.support.mutants import rejects
 from tests.support.pages import text_of
-from tests.support.results import (
-    analysis_of,
-    arms_of,
-    run,
-    task,
-    write_experiment,
-    write_suite,
-)
+from tests.support.results import analysis_of, arms_of, run, task, write_experiment, write_suite
 
 ARMS = {
     "base": run("text"),

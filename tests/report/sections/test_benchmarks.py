@@ -7,14 +7,7 @@ import pytest
 from pipelines.report.markdown import escaped
 from pipelines.report.sections.benchmarks import benchmarks, beside, exceptions, paper_scores
 from tests.support.pages import golden, text_of
-from tests.support.results import (
-    analysis_of,
-    make_report,
-    run,
-    task,
-    write_experiment,
-    write_suite,
-)
+from tests.support.results import analysis_of, make_report, run, task, write_experiment, write_suite
 
 ARMS = {
     "base": run("text"),

@@ -6,23 +6,16 @@ import pytest
 
 from pipelines.artifacts.results import Between, ByOffset, LatentDetails
 from pipelines.report.sections.target import (
+    ROWS,
     START_BITS,
     against_posterior,
     aggregate,
     start_row,
-    target_table,
     what_z_says,
 )
 from pipelines.report.style import styles
 from tests.support.mutants import rejects
-from tests.support.results import (
-    PAIR,
-    arms_of,
-    run,
-    with_seeds,
-    write_experiment,
-    write_latent,
-)
+from tests.support.results import PAIR, arms_of, run, with_seeds, write_experiment, write_latent
 
 
 def arms(folder, prior, valid, start=4.0):
@@ -45,7 +38,7 @@ def test_where_next_to_nothing_is_told_or_a_position_not_measured_no_half_is(tmp
     for bits, shown in ((0.05, "0.05"), (-0.004, "0.00")):  # as sampling may bring it
         first.evaluation.latent = replace(told, start_bits=bits)
         assert [[*row.values()] for row in start_row(both[1])] == [["free", shown, "5.83", "–"]]
-    assert target_table(both).rows[5][1:] == ["–", "0.00"]
+    assert [ROWS["start known from z, at least, bits"](arm) for arm in both] == ["–", "0.00"]
     first.evaluation.latent, first.details.latent.start_bits[1] = told, None
     assert [[*row.values()] for row in start_row(both[1])] == [["free", "4.00", "5.83", "–"]]
 
