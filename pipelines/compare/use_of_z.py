@@ -4,7 +4,8 @@ from dataclasses import dataclass
 
 from pipelines.artifacts.estimate import Estimate
 from pipelines.artifacts.run_results import RunResults
-from pipelines.compare.arms import Arm, OverSeeds, baselines, families
+from pipelines.compare.arms import Arm
+from pipelines.compare.comparison import controls
 
 NEGLIGIBLE = 0.05  # share of the KL
 NO_KL = 0.005  # bits per token, for a κ of 1 and more
@@ -14,10 +15,10 @@ NO_KL = 0.005  # bits per token, for a κ of 1 and more
 class UseOfZ:
     arm: Arm
     baseline: Arm | None  # the plain one of the same data, model and token budget
-    kl: OverSeeds
-    use: OverSeeds  # filtering bound − reconstruction CE: what the encoder's z adds to the past
-    waste: OverSeeds  # KL − use
-    ce: OverSeeds
+    kl: Estimate
+    use: Estimate  # filtering bound − reconstruction CE: what the encoder's z adds to the past
+    waste: Estimate  # KL − use
+    ce: Estimate
 
     @property
     def ignored(self) -> bool:
@@ -46,25 +47,16 @@ class UseOfZ:
         return (nll - self.ce.mean) / self.kl.mean
 
 
-def negligible(use: Estimate | OverSeeds, kl: Estimate | OverSeeds) -> bool:
+def negligible(use: Estimate, kl: Estimate) -> bool:
     return use.mean < max(2 * use.se, NEGLIGIBLE * kl.mean)
-
-
-def required(estimate: object) -> OverSeeds:
-    assert isinstance(estimate, OverSeeds), "every Free Transformer has all figures"
-    return estimate
 
 
 def uses_of_z(arms: list[Arm]) -> list[UseOfZ]:
     """Of all Free Transformers, in their order."""
-    plain = {
-        arm.name: next((b for b in baselines(family) if b.plain), None)
-        for family in families(arms)
-        for arm in family
-    }
     uses = []
     for arm in (arm for arm in arms if not arm.baseline):
-        found = arm.figures("bits_per_token")
-        figures = map(required, (found.kl, found.use, found.waste, found.ce))
-        uses.append(UseOfZ(arm, plain[arm.name], *figures))
+        plain = next((other for other in controls(arm, arms) if other.plain), None)
+        f = arm.figures("bits_per_token")
+        assert f.kl and f.use and f.waste and f.ce, "every Free Transformer has all figures"
+        uses.append(UseOfZ(arm, plain, f.kl, f.use, f.waste, f.ce))
     return uses

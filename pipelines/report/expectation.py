@@ -60,10 +60,6 @@ class Statement:
     record: list[str]  # sentences: whether it was written before the runs, and what was changed
 
 
-def one_line(text: str | None) -> str:
-    return " ".join((text or "").split())
-
-
 def statement(question: str | None, analysis: Analysis) -> Statement | None:
     """None where nothing is asked or expected, nor ever was."""
     runs, now = analysis.runs, said(question, analysis.expectation)
@@ -83,7 +79,7 @@ def said(question: str | None, expectation: list[Expectation]) -> dict[frozenset
     """The question, and the expectations by their two arms. An experiment has at most one
     expectation of the same two arms, in whichever order it names them.
     """
-    asked = one_line(question)
+    asked = " ".join((question or "").split())
     of_arms = {frozenset((each.arm, each.than)): str(each) for each in expectation}
     return {QUESTION: asked, **of_arms} if asked else of_arms
 

@@ -23,15 +23,10 @@ LOOKS = {  # by verdict: colour, and what stands beside the difference
 }
 ROW_INCHES = 0.36
 MAX_THRESHOLDS = 100  # that a linear axis reaches
-BOUND, BAR, SEED = (
-    "NLL of a baseline, filtering bound of a Free Transformer",
-    "a difference counts if its bar does not reach 0",
-    "a seed",
-)
 LEGEND: dict[str, Style] = {
-    BOUND: {"color": GREY, "marker": "D", "ms": 7, "ls": ""},
-    BAR: {"color": GREY, "lw": 1.6, "marker": "|", "ms": 7},
-    SEED: {"color": GREY, "marker": "o", "ms": 4.5, "mfc": "white", "ls": ""},
+    "NLL of a baseline, filtering bound of a Free Transformer": {"marker": "D", "ms": 7, "ls": ""},
+    "a difference counts if its bar does not reach 0": {"lw": 1.6, "marker": "|", "ms": 7},
+    "a seed": {"marker": "o", "ms": 4.5, "mfc": "white", "ls": ""},
 }
 
 
@@ -53,7 +48,8 @@ def picture(analysis: Analysis) -> Figure | None:
     for axes, (name, baseline, compared) in zip(grid, panels, strict=True):
         draw_family(axes, name, baseline, compared)
         seeds = max(seeds, *(len(arm.runs) for c in compared for arm in (c.arm, c.other)))
-    below(figure, {k: look for k, look in LEGEND.items() if seeds > 1 or k != SEED}, 2)
+    looks = {k: {"color": GREY} | look for k, look in LEGEND.items() if seeds > 1 or k != "a seed"}
+    below(figure, looks, 2)
     return figure
 
 

@@ -158,6 +158,10 @@ def summary_row(arm: Arm, use: UseOfZ | None) -> dict[str, str]:
     kl, bound = arm.figures("bits_per_token").kl, arm.bound()
     scores = arm_scores(arm)
     spread = "" if isnan(bound.spread) else f": {bound.spread:.4f}"
+    used = "–"
+    if use and arm.run.kappa_bits:
+        note = " (differs by seed)" if use.divided else " (ignored)" * use.ignored
+        used = f"{kl_share(use):.0%}{note}"
     return {
         "arm": arm.name + (f" ({arm.collapse})" if arm.collapsed else ""),
         "data": arm.run.data,
@@ -166,15 +170,9 @@ def summary_row(arm: Arm, use: UseOfZ | None) -> dict[str, str]:
         "bits/byte": str(bound) if arm.unit == "bits_per_byte" else "–",
         "bits/token": str(arm.bound("bits_per_token")),
         "KL bits": f"{kl.mean:.4f}" if kl else "–",
-        "use of z": use_cell(use) if use and arm.run.kappa_bits else "–",
+        "use of z": used,
         "gap": f"{arm.gap.mean:.4f}" if arm.gap else "–",
         "valid": number(scores.get("valid_fresh"), 2),
         "pinned": number(scores.get("ratio"), 2),
         "noise": number(scores.get("noise_pinned"), 2),
     }
-
-
-def use_cell(use: UseOfZ) -> str:
-    return f"{kl_share(use):.0%}" + (
-        " (differs by seed)" if use.divided else " (ignored)" * use.ignored
-    )

@@ -73,7 +73,7 @@ def test_samples_are_selectable_text_and_cannot_break_the_page(small):
     page = (small / "index.html").read_text()
     plain = unescape(re.sub(r"<[^>]*>", "", page))
     assert GROUP[0] in plain
-    assert read_paper()[0.125].fresh[0][0] in plain
+    assert read_paper()[0.125].fresh[0] in plain
     assert "if a &lt;b&gt; &amp;" in page
     assert "\x04" not in page + (small / "report.md").read_text()
 
@@ -131,8 +131,6 @@ def test_single_runs_stay_visible_and_what_was_done_is_said(seeded):
     assert "- 2.50 % of 2,000 held-out tokens, in 1 of 40 documents, are in 13-grams" in text
     # 3 + 2 final ones, against one or two baselines; 3 at two budgets and of the last third
     assert "14 comparisons were made" in text
-
-
 
 
 @rejects("«shutil.rmtree(early, ignore_errors=True)→pass»", "an early report that stays")

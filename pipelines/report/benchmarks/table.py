@@ -1,11 +1,7 @@
 """The arms of a family on the benchmarks of their suite, each beside the plain baseline.
 
 Differences count by the rule of ftmodel/analysis/differences.py, with the spread over seeds pooled
-over the family on the same task. The same documents score both arms: where the score of each
-document is stored, the error of a difference is that of the differences document by document.
-Elsewhere the two errors are added as if the documents were different ones, which is rather too
-large: what is hard for one arm is hard for the other, and noise of a seed on a document counts in
-the error over seeds as well.
+over the family on the same task.
 """
 
 from collections import defaultdict
@@ -26,8 +22,6 @@ from pipelines.report.wording import listed
 
 # where scores may be compared
 CONDITIONS = ("task", "metric", "shots", "version", "documents", "sources")
-OPPOSITE = {"higher": "lower", "lower": "higher"}
-WORDS = {"higher": "better", "lower": "worse"}
 
 
 @dataclass(frozen=True)
@@ -62,12 +56,12 @@ class Score:
         if self.difference is None:
             return ""
         found = self.difference.verdict
-        sign = found if self.higher_is_better else OPPOSITE.get(found, found)
-        return WORDS.get(sign, sign)
+        signs = ("higher", "lower") if self.higher_is_better else ("lower", "higher")
+        return dict(zip(signs, ("better", "worse"), strict=True)).get(found, found)
 
     @property
     def counts(self) -> bool:
-        return self.verdict in WORDS.values()
+        return self.verdict in ("better", "worse")
 
     @property
     def compared(self) -> bool:
@@ -148,7 +142,8 @@ def scores(arms: list[Arm], task: Task, late: bool) -> dict[str, Score]:
     """By arm. ``late``: means over the last third, compared if they are over the same budgets."""
     values: dict[str, list[Estimate]] = {}
     for arm in (arm for arm in arms if all(alike(run, task) for run in arm.runs)):
-        of_seeds = late_values(arm, task) if late else final_values(arm, task)
+        final = [score_of(suite_of(run).tasks[task.key]) for run in arm.runs]
+        of_seeds = late_values(arm, task) if late else final
         if len(of_seeds) == len(arm.runs):
             values[arm.name] = of_seeds
     error = partial(score_error, task=task, values=values, late=late)
@@ -165,19 +160,20 @@ def scores(arms: list[Arm], task: Task, late: bool) -> dict[str, Score]:
 def score_error(
     arm: Arm, other: Arm, task: Task, values: dict[str, list[Estimate]], late: bool
 ) -> DocumentError:
-    """The error over documents of the difference between two arms' scores, ``values``."""
-    if not late and (error := paired_error(arm, other, task)):
-        return error
-    errors = [over_seeds(values[each.name]).se for each in (arm, other)]
-    return DocumentError(hypot(*errors), task.documents - 1)
+    """The error over documents of the difference between two arms' scores, ``values``: document by
+    document, if the scores of each are stored. Else the errors of both are added as if the
+    documents were different ones, which is rather too large: what is hard for one arm is hard for
+    the other, and noise of a seed on a document counts in the error over seeds as well.
+    """
+    stored = [[run.suite_scores.get(task.key, []) for run in each.runs] for each in (arm, other)]
+    if late or any(len(scores) != task.documents for of_arm in stored for scores in of_arm):
+        errors = [over_seeds(values[each.name]).se for each in (arm, other)]
+        return DocumentError(hypot(*errors), task.documents - 1)
+    return document_error(*(torch.tensor(each, dtype=torch.float64) for each in stored))
 
 
 def score_of(score: TaskScore) -> Estimate:
     return Estimate(score.value, nan if score.se is None else score.se)
-
-
-def final_values(arm: Arm, task: Task) -> list[Estimate]:
-    return [score_of(suite_of(run).tasks[task.key]) for run in arm.runs]
 
 
 def late_values(arm: Arm, task: Task) -> list[Estimate]:
@@ -190,11 +186,3 @@ def late_values(arm: Arm, task: Task) -> list[Estimate]:
         for late in (in_last_third(suite_of(run).budgets) for run in arm.runs)
         if len(late) > 1 and all(task.key in budget.tasks for budget in late)
     ]
-
-
-def paired_error(arm: Arm, other: Arm, task: Task) -> DocumentError | None:
-    """Of the difference document by document, if the scores of each are stored."""
-    stored = [[run.suite_scores.get(task.key, []) for run in each.runs] for each in (arm, other)]
-    if any(len(scores) != task.documents for of_arm in stored for scores in of_arm):
-        return None
-    return document_error(*(torch.tensor(each, dtype=torch.float64) for each in stored))

@@ -1,7 +1,5 @@
-"""Figure 4 of the paper beside this experiment: sequences generated with fresh and with pinned z.
-
-Fresh z: every sequence of a group has a z of its own (blue in the paper). Pinned z: the sequences
-of a group share one (green), so what stays the same among them is what z decides.
+"""Figure 4 of the paper beside this experiment: sequences generated with fresh and with pinned z
+(blue and green in the paper).
 """
 
 from collections.abc import Sequence
@@ -78,7 +76,7 @@ def mean_scores(seeds: list[TargetScores]) -> TargetScores:
 class Panel:
     """Sequences as Figure 4 shows them, with the scores of all that were generated."""
 
-    fresh: list[list[str]]  # one group
+    fresh: list[str]
     pinned: list[list[str]]  # two groups; none for a baseline, which has no z
     scores: TargetScores
     groups: str  # how many groups of how many sequences were scored, fresh and pinned
@@ -87,7 +85,7 @@ class Panel:
     @property
     def boxes(self) -> list[tuple[str, list[str]]]:
         """Groups with what their z is."""
-        return [("fresh", group) for group in self.fresh] + [("pinned", g) for g in self.pinned]
+        return [("fresh", self.fresh), *(("pinned", group) for group in self.pinned)]
 
     @property
     def summary(self) -> str:
@@ -106,7 +104,6 @@ class Row:
 
     arm: Arm
     ours: Panel  # sequences of the first seed, means over all of them
-    seeds: list[TargetScores]  # of each run
     paper: Panel | None
 
     @property
@@ -141,13 +138,12 @@ def figure4(analysis: Analysis) -> Sequence[Block]:
 
 def score_rows(row: Row) -> list[dict[str, str]]:
     """The arm, below it its seeds where they are several, and the paper."""
-    name, several = row.arm.name, len(row.seeds) > 1
-    groups = row.ours.groups
-    seed = f"mean of {len(row.seeds)}" if several else str(row.arm.run.seed)
-    lines = [(name, seed, groups, row.ours.scores)]
-    if several:
-        seeds = zip(map(str, row.arm.seeds), row.seeds, strict=True)
-        lines += [(BELOW + name, seed, groups, scores) for seed, scores in seeds]
+    name, seeds, groups = row.arm.name, [*map(str, row.arm.seeds)], row.ours.groups
+    mean = f"mean of {len(seeds)}" if seeds[1:] else seeds[0]
+    lines = [(name, mean, groups, row.ours.scores)]
+    if seeds[1:]:
+        by_seed = zip(seeds, scores_by_seed(row.arm), strict=True)
+        lines += [(BELOW + name, seed, groups, scores) for seed, scores in by_seed]
     if row.paper:
         lines.append((f"{BELOW}the paper", "–", row.paper.groups, row.paper.scores))
     return [
@@ -180,7 +176,7 @@ def read_paper() -> dict[float, Panel]:
     panels = {}
     for kappa, (first, *others) in groups.items():
         scores = score_groups([first]), score_groups(others)
-        panels[kappa] = Panel([first], others, target_scores(*scores), in_groups(*scores))
+        panels[kappa] = Panel(first, others, target_scores(*scores), in_groups(*scores))
     return panels
 
 
@@ -209,7 +205,7 @@ def our_panel(arm: Arm) -> Panel:
     assert groups, f"{arm.first.name} has no generated groups"
     several = f"means of {len(arm.runs)} seeds; seed {arm.run.seed} shown"
     return Panel(
-        [groups["fresh"][0][:GROUP_SIZE]],
+        groups["fresh"][0][:GROUP_SIZE],
         [group[:GROUP_SIZE] for group in groups.get("pinned", [])[:PINNED_GROUPS]],
         arm_scores(arm),
         in_groups(*run_scores(arm.first)),
@@ -221,9 +217,7 @@ def figure4_rows(arms: list[Arm], paper: dict[float, Panel]) -> list[Row]:
     """A row for each arm on the target task: baselines first, then by κ."""
     kappas = {arm.name: -1.0 if (kappa := arm.run.kappa_bits) is None else kappa for arm in arms}
     shown = sorted((arm for arm in arms if arm.first.on_target), key=lambda arm: kappas[arm.name])
-    return [
-        Row(arm, our_panel(arm), scores_by_seed(arm), paper.get(kappas[arm.name])) for arm in shown
-    ]
+    return [Row(arm, our_panel(arm), paper.get(kappas[arm.name])) for arm in shown]
 
 
 def figure4_csv(analysis: Analysis) -> list[dict[str, Any]]:
@@ -246,7 +240,7 @@ def figure4_csv(analysis: Analysis) -> list[dict[str, Any]]:
             "training_seconds": training_seconds(run.curve),
         }
         for row in figure4_rows(analysis.arms, paper)
-        for run, scores in zip(row.arm.runs, row.seeds, strict=True)
+        for run, scores in zip(row.arm.runs, scores_by_seed(row.arm), strict=True)
     ]
     theirs = [
         {"arm": "the paper", "kappa_bits": kappa, **panel.scores} for kappa, panel in paper.items()

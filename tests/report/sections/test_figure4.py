@@ -19,6 +19,7 @@ from pipelines.report.sections.figure4 import (
     figure4_rows,
     mean_scores,
     read_paper,
+    scores_by_seed,
     target_scores,
 )
 from tests.support.mutants import rejects
@@ -55,10 +56,10 @@ def test_scores_are_means_over_seeds_and_the_ratio_the_mean_of_ratios(seeded):
     assert found["valid_fresh"] == pytest.approx((0.625 + 1) / 2)
     assert (found["spread_fresh"], found["spread_pinned"]) == (13.0, 4.5)
     assert found["ratio"] == pytest.approx((0.1 + 0.5) / 2)  # that of the means would be 0.35
-    assert [seed["noise_pinned"] is None for seed in row.seeds] == [False, True]
+    assert [seed["noise_pinned"] is None for seed in scores_by_seed(row.arm)] == [False, True]
     assert found["noise_pinned"] == 0.25  # of the seed that has it
     assert row.ours.summary.endswith("means of 2 seeds; seed 0 shown")
-    assert row.ours.fresh[0][0].startswith("A>")
+    assert row.ours.fresh[0].startswith("A>")
 
 
 def test_nothing_is_divided_by_a_spread_of_zero():
@@ -72,8 +73,8 @@ def test_paper_has_three_groups_of_five_at_four_thresholds():
     paper = read_paper()
     assert list(paper) == [0.015625, 0.125, 1.0, 8.0]
     for panel in paper.values():
-        groups = panel.fresh + panel.pinned
-        assert (len(panel.fresh), [len(group) for group in groups]) == (1, [5, 5, 5])
+        groups = [panel.fresh, *panel.pinned]
+        assert [len(group) for group in groups] == [5, 5, 5]
         assert {len(sequence) for group in groups for sequence in group} == {66}
     assert paper[0.125].summary == "valid 1.00  ·  spread 14.7 → 0.7  ·  pinned noise 0.05"
     assert paper[0.125].scores["ratio"] == pytest.approx(0.7 / 14.7, abs=0.01)
@@ -85,7 +86,7 @@ def test_figure4_prints_every_character_in_its_box_and_fits_its_page():
     for kappa, panel in read_paper().items():
         evaluation, details = EvaluationResult(1, 1, 1.0, Figures()), Details([], [], [])
         free = RunResults("free", Run(kappa_bits=kappa), 8, "target", evaluation, details, [])
-        rows.append(Row(Arm("free", [free]), panel, [], panel if kappa != 8 else None))
+        rows.append(Row(Arm("free", [free]), panel, panel if kappa != 8 else None))
     figure = draw_figure4(rows)
     figure.draw_without_rendering()
     width, height = figure.get_size_inches() * figure.dpi
@@ -103,7 +104,7 @@ def test_figure4_prints_every_character_in_its_box_and_fits_its_page():
                 assert any(box.x0 < extent.x0 and extent.x1 < box.x1 for box in boxes)
     merged = ["".join(max(column) for column in zip(*t, strict=True)) for t in printed.values()]
     panels = [panel for row in rows for panel in (row.ours, row.paper) if panel]
-    expected = [s for panel in panels for group in panel.fresh + panel.pinned for s in group]
+    expected = [s for panel in panels for group in (panel.fresh, *panel.pinned) for s in group]
     assert sorted(merged) == sorted(expected)
 
 
