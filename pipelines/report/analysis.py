@@ -62,10 +62,9 @@ class Analysis:
 
     @cached_property
     def budgets(self) -> dict[str, BudgetTable]:
-        """By data."""
-        return {
-            data: budget_table(arms, self.compared_on(data)) for data, arms in self.by_data.items()
-        }
+        """By data, of arms measured at smaller budgets."""
+        found = {d: budget_table(arms, self.compared_on(d)) for d, arms in self.by_data.items()}
+        return {data: table for data, table in found.items() if table.arms}
 
     @cached_property
     def benchmarks(self) -> list[Benchmarks]:

@@ -61,15 +61,9 @@ def draw_family(axes: Axes, name: str, baseline: Arm, comparisons: list[Comparis
     for row, comparison in enumerate(comparisons, start=1):
         colour, words = LOOKS["loose" if comparison.may_be_loose else comparison.verdict]
         draw_arm(axes, row, comparison.arm, zero, colour, comparison.threshold)
-        axes.text(
-            1.015,
-            row,
-            f"{signed(comparison.mean)}{comparison.convergence}  {words}",
-            color=colour,
-            va="center",
-            fontsize=10,
-            transform=axes.get_yaxis_transform(),
-        )
+        said = f"{signed(comparison.mean)}{comparison.convergence}  {words}"
+        look: Style = {"color": colour, "fontsize": 10, "va": "center"}
+        axes.text(1.015, row, said, transform=axes.get_yaxis_transform(), **look)
     arms = [baseline, *(comparison.arm for comparison in comparisons)]
     title = f"{name}: held-out bound minus that of {baseline.name} ({zero:.4f} {unit})"
     scale = ""
@@ -93,18 +87,9 @@ def draw_arm(
 ) -> None:
     """The mean, its bar and the seeds."""
     known = threshold is None or not isnan(threshold)
-    axes.errorbar(
-        arm.bound().mean - zero,
-        row,
-        xerr=threshold if known else None,
-        fmt="D",
-        ms=7,
-        lw=1.6,
-        capsize=3,
-        color=colour,
-        mfc=colour if known else "white",
-        zorder=3,
-    )
+    bar, face = (threshold, colour) if known else (None, "white")
+    look: Style = {"fmt": "D", "ms": 7, "lw": 1.6, "capsize": 3, "color": colour, "zorder": 3}
+    axes.errorbar(arm.bound().mean - zero, row, xerr=bar, mfc=face, **look)
     if len(arm.runs) > 1:
         seeds = [bound - zero for bound in arm.bounds()]
         axes.plot(seeds, [row] * len(seeds), "o", ms=4.5, color=colour, mfc="white", zorder=4)

@@ -19,6 +19,10 @@ GRID = "#e5e7eb"
 MAX_TICKS = 12
 
 Style = dict[str, Any]
+ANNEALING: dict[str, Style] = {  # markers at token budgets
+    "snapshot, not annealed": {"color": GREY, "ls": ":", "marker": "o", "mfc": "white"},
+    "learning rate annealed to zero": {"color": GREY, "marker": "o"},
+}
 
 
 def styles(names: Iterable[str]) -> dict[str, Style]:

@@ -68,13 +68,9 @@ def test_other_numbers_of_gpus():
         ("experiment", "GPUs", "strategy", "accumulate", "sequences", "GiB", "tokens/s", "days")
     ]
     for name, strategy, workers, accumulate in OTHER:
-        experiment = composed(
-            f"experiment={name}",
-            f"compute.workers={workers}",
-            f"compute.strategy={strategy}",
-            f"compute.accumulate={accumulate}",
-        )
-        p = plan.RunPlan(RunSpec(experiment, "free_k1"), H100S)
+        compute = {"workers": workers, "strategy": strategy, "accumulate": accumulate}
+        settings = [f"compute.{key}={value}" for key, value in compute.items()]
+        p = plan.RunPlan(RunSpec(composed(f"experiment={name}", *settings), "free_k1"), H100S)
         rows.append(
             (name, workers, strategy, accumulate, p.micro_batch, f"{p.memory.total / plan.GIB:.0f}",
              f"{p.tokens_per_second * workers:,.0f}", f"{p.days:.1f}")
@@ -113,10 +109,8 @@ def test_overhead_of_the_latent():
     for name, model in (("paper_1_5b", "1.5 B"), ("paper_8b", "8 B")):
         baseline, free = architectures(name)
         whole, flops = flops_per_token(baseline, VOCABULARY), flops_per_token(free, VOCABULARY)
-        one_hot = (
-            6 * free.d_model << free.latent_bits
-        )  # a product with the table, and its gradients
-        dense = flops.encoder + one_hot
+        # a product with the table, and its gradients
+        dense = flops.encoder + (6 * free.d_model << free.latent_bits)
         parts = (flops.encoder, flops.mapper, flops.encoder + flops.mapper, dense)
         rows.append((model, *(f"{part / whole.total:.1%}" for part in parts)))
     assert between("overhead") == markdown(*rows)

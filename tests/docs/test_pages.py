@@ -1,4 +1,6 @@
-"""What the pages tell a user to type works, and files that they name exist; links: test_site.py."""
+"""What the pages tell a user to type works, files that they name exist, and every promise in
+promises.yaml is still made and still has its tests; links: test_site.py.
+"""
 
 import re
 import shlex
@@ -10,15 +12,17 @@ from pathlib import Path
 
 import click
 import pytest
+import yaml
 
 from pipelines import cli
 from pipelines.compose import compose_config
 from pipelines.config.load import parse
 from pipelines.sweep.schema import known_sweeps
+from tests import ROOT
 from tests.support.project_copy import Project
 
-ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"  # of its folders, one has pages; the others keep results
+PROMISES = yaml.safe_load((ROOT / "tests/docs/promises.yaml").read_text(encoding="utf-8"))
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md",
          *sorted([*DOCS.glob("*.md"), *DOCS.glob("measurement/*.md")])]  # fmt: skip
 ELSEWHERE = {  # programs whose commands need another machine, files, a cluster or a new shell
@@ -142,6 +146,17 @@ def test_named_files_exist(page):
     for name in names:
         if not set(name) & set("<>*$…{"):
             assert (ROOT / name.partition("::")[0]).exists(), name
+
+
+@pytest.mark.parametrize("page", PROMISES)
+def test_a_promise_is_on_its_page_and_has_its_tests(page):
+    text = " ".join((ROOT / page).read_text(encoding="utf-8").split())
+    for promise, tests in PROMISES[page].items():
+        assert promise in text
+        assert tests
+        for file, _, name in (test.partition("::") for test in tests):
+            source = (ROOT / "tests" / file).read_text(encoding="utf-8")
+            assert re.search(rf"^def {name}\(", source, re.MULTILINE), f"{file} has no {name}"
 
 
 def test_the_readme_is_short():

@@ -3,6 +3,10 @@
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
+
+from matplotlib.artist import getp
+from matplotlib.axes import Axes
 
 from pipelines.report import markdown
 from pipelines.report.analysis import Analysis
@@ -30,6 +34,12 @@ def tables(blocks: Sequence[Block]) -> Iterator[Table]:
 def by_name(table: Table) -> dict[str, dict[str, str]]:
     """The cells of each row by head, by the row's name."""
     return {row[0]: dict(zip(table.head, row, strict=True)) for row in table.rows}
+
+
+def heights(axes: Axes, **look: Any) -> list[list[float]]:
+    """Of the lines that look so; matplotlib's names, such as linestyle."""
+    lines = [line for line in axes.lines if all(getp(line, k) == look[k] for k in look)]
+    return [[*line.get_ydata()] for line in lines]
 
 
 def golden(name: str, report: Path) -> None:

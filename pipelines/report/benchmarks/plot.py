@@ -11,6 +11,7 @@ from matplotlib.ticker import MaxNLocator
 from pipelines.compare.arms import Arm
 from pipelines.report.benchmarks.table import Benchmarks, Task, suite_of
 from pipelines.report.style import (
+    ANNEALING,
     GREY,
     Style,
     below,
@@ -23,10 +24,6 @@ from pipelines.report.style import (
 )
 
 COLUMNS, TICKS = 4, 4
-ANNEALING: dict[str, Style] = {
-    "not annealed": {"color": GREY, "ls": ":", "marker": "o", "ms": 4, "mfc": "white"},
-    "annealed": {"color": GREY, "marker": "o", "ms": 4},
-}
 
 
 def with_budgets(benchmarks: Benchmarks) -> list[Arm]:

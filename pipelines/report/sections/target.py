@@ -42,20 +42,17 @@ def target_figures(run: RunResults) -> dict[str, float | None]:
         "elbo_gap_nats_per_token": evaluation.elbo_gap_nats_per_token,
         "kl_bits_per_token": evaluation.bits_per_token.kl,
     }
-    of_z = (
-        {}
-        if latent is None
-        else {
-            "start_bits": latent.start_bits,
-            "start_entropy_bits": latent.start_entropy,
-            "aggregate_at_least_bits": latent.aggregate_bits.at_least,
-            "aggregate_at_most_bits": latent.aggregate_bits.at_most,
-            "reconstruction_valid": latent.reconstruction.valid,
-            "reconstruction_distance": latent.reconstruction.distance,
-            "reconstruction_noise": latent.reconstruction.noise,
-        }
-    )
-    return {name: figure.mean if figure else None for name, figure in figures.items()} | of_z
+    found = {name: figure.mean if figure else None for name, figure in figures.items()}
+    if latent is None:
+        return found
+    of_reconstructions = vars(latent.reconstruction).items()
+    return found | {
+        "start_bits": latent.start_bits,
+        "start_entropy_bits": latent.start_entropy,
+        "aggregate_at_least_bits": latent.aggregate_bits.at_least,
+        "aggregate_at_most_bits": latent.aggregate_bits.at_most,
+        **{f"reconstruction_{name}": value for name, value in of_reconstructions},
+    }
 
 
 def over(arm: Arm, name: str) -> list[float]:
@@ -120,15 +117,8 @@ def what_z_says(arms: list[Arm], style: Mapping[str, Style]) -> Figure:
         if uniform:
             draw_seeds(unfair, [by_position(z.next_bits) for z in details(arm)], colour)
     start.axhline(START_BITS, ls="--", lw=1.2, color=GREY)
-    words = f"all there is to know: {START_BITS:.2f} bits"
-    start.text(
-        0.985,
-        START_BITS + 0.08,
-        words,
-        color=GREY,
-        ha="right",
-        transform=start.get_yaxis_transform(),
-    )
+    words, across = f"all there is to know: {START_BITS:.2f} bits", start.get_yaxis_transform()
+    start.text(0.985, START_BITS + 0.08, words, color=GREY, ha="right", transform=across)
     start.set_ylim(min(0.0, start.get_ylim()[0]), START_BITS + 0.55)
     start.set_yticks(range(6))
     around.axvspan(-0.5, TARGET - 0.5, color=GREY, alpha=0.12, lw=0)
@@ -137,13 +127,8 @@ def what_z_says(arms: list[Arm], style: Mapping[str, Style]) -> Figure:
     around.set_ylim(bottom=10 ** floor(log10(lowest)))
     around.yaxis.set_major_locator(LogLocator())
     unfair.set_yscale("symlog", linthresh=0.1)  # 0 is what the prior has
-    position = "t (input position; 0 is the letter, 1 is >)"
-    plain(
-        start,
-        "Known about the target’s start from z at positions 0 … t",
-        position,
-        "bits, at least",
-    )
+    title = "Known about the target’s start from z at positions 0 … t"
+    plain(start, title, "t (input position; 0 is the letter, 1 is >)", "bits, at least")
     plain(around, "KL around the target (dotted: κ)", "position, from the target’s start", "bits")
     plain(unfair, "Distance of z from fair bits, given earlier z", "position", "bits, at least")
     looks: dict[str, Style] = {a.name: {"lw": 2, "color": style[a.name]["color"]} for a in arms}

@@ -14,13 +14,18 @@ from pipelines.compare.budgets import Column
 from pipelines.report.analysis import Analysis
 from pipelines.report.blocks import Block, Picture, heading, table
 from pipelines.report.sections import titled
-from pipelines.report.style import GREY, Style, below, dots, log_places, millions, plain, spaced
+from pipelines.report.style import (
+    ANNEALING,
+    GREY,
+    Style,
+    below,
+    dots,
+    log_places,
+    millions,
+    plain,
+    spaced,
+)
 from pipelines.report.wording import count, estimate, in_words
-
-ANNEALING: dict[str, Style] = {
-    "snapshot, not annealed": {"color": GREY, "ls": ":", "marker": "o", "mfc": "white"},
-    "learning rate annealed to zero": {"color": GREY, "marker": "o"},
-}
 
 
 @titled("Training curves")
@@ -82,15 +87,14 @@ def log_axis(axes: Axes, title: str) -> None:
 def budgets(analysis: Analysis) -> Sequence[Block]:
     blocks: list[Block] = []
     for data, found in analysis.budgets.items():
-        if found.arms:
-            unit = UNITS[found.arms[0].unit]
-            words = f"{data}: bound at each budget and difference from the plain baseline, {unit}"
-            drawn = bound_by_budget(found.arms, analysis.style)
-            blocks += [
-                Picture(f"budgets_{data}", drawn, f"Held-out bound against tokens on {data}"),
-                heading(words),
-                *table(budget_row(arm, found.columns) for arm in found.arms),
-            ]
+        unit = UNITS[found.arms[0].unit]
+        words = f"{data}: bound at each budget and difference from the plain baseline, {unit}"
+        drawn = bound_by_budget(found.arms, analysis.style)
+        blocks += [
+            Picture(f"budgets_{data}", drawn, f"Held-out bound against tokens on {data}"),
+            heading(words),
+            *table(budget_row(arm, found.columns) for arm in found.arms),
+        ]
     return blocks
 
 
@@ -99,7 +103,7 @@ def budget_row(arm: Arm, columns: Mapping[str, Column]) -> list[tuple[str, str]]
     row = [("arm", arm.name)]
     for head, by_arm in columns.items():
         cell = by_arm.get(arm.name)
-        words = (estimate(cell.bound), count(len(arm.runs), "seed"), cell.note) if cell else "–"
+        words = [estimate(cell.bound), count(len(arm.runs), "seed"), cell.note] if cell else ["–"]
         c = cell and cell.difference
         row.append((head, ", ".join(filter(None, words))))
         row.append(("difference", f"{in_words(c)}: {c.verdict} ({c.words})" if c else "–"))

@@ -5,6 +5,7 @@ import pytest
 from pipelines.report.benchmarks.plot import during_training, with_budgets
 from pipelines.report.benchmarks.table import benchmarks
 from pipelines.report.style import styles
+from tests.support.pages import heights
 from tests.support.results import arms_of, run, task, with_seeds, write_experiment, write_suite
 
 TASKS = ["mbpp", "race_high", "loss", "mmlu", "piqa"]
@@ -45,13 +46,11 @@ def test_a_panel_a_benchmark_by_the_papers_name_of_arms_with_budgets(found):
 
 
 def test_seeds_are_dots_lines_go_through_means_and_snapshots_are_hollow(found):
-    axes = during_training(found, STYLE).axes[0]
-    free = [line for line in axes.lines if line.get_color() == STYLE["free"]["color"]]
-    drawn = [(line.get_linestyle(), line.get_marker(), list(line.get_ydata())) for line in free]
-    assert drawn == [
-        (":", "None", pytest.approx([0.15, 0.25])),
-        ("None", "o", pytest.approx([0.1, 0.2, 0.2, 0.3])),
-        ("-", "None", pytest.approx([0.55])),
-        ("None", "o", pytest.approx([0.5, 0.6])),
-    ]
-    assert [line.get_markerfacecolor() == "white" for line in free[1::2]] == [True, False]
+    axes, colour = during_training(found, STYLE).axes[0], STYLE["free"]["color"]
+    for look, expected in (
+        ({"linestyle": ":"}, [0.15, 0.25]),
+        ({"linestyle": "-"}, [0.55]),
+        ({"marker": "o", "markerfacecolor": "white"}, [0.1, 0.2, 0.2, 0.3]),
+        ({"marker": "o", "markerfacecolor": colour}, [0.5, 0.6]),
+    ):
+        assert heights(axes, color=colour, **look) == [pytest.approx(expected)]

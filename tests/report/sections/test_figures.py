@@ -17,6 +17,7 @@ from pipelines.report.sections.kappa import figures_against_kappa
 from pipelines.report.sections.training import bound_by_budget, training_curves
 from pipelines.report.style import GREY, log_places, spaced, styles
 from tests.support.mutants import rejects
+from tests.support.pages import heights
 from tests.support.results import CE, PAIR, analysis_of, run, seeded, write_experiment
 
 
@@ -35,25 +36,18 @@ def drawn(tmp_path_factory):
     return figures_against_kappa(seeded(tmp_path_factory.mktemp("kappa"), arms, bounds).arms)
 
 
-def dots(axes):
-    return [tuple(line.get_ydata()) for line in axes.lines if line.get_linestyle() == "None"]
-
-
 @rejects(" if «arm.preset_design→not arm.baseline»]", "a line against κ through other designs")
 def test_seeds_are_dots_and_lines_go_through_means(drawn):
     left, right = drawn.axes
-    assert dots(right) == [(0.4, 0.5), (0.5, 0.5), (0.8, 1.0)]
-    solid = [line for line in right.lines if line.get_linestyle() == "-"]
-    through = [list(line.get_ydata()) for line in solid if len(line.get_xdata()) == 3]
-    assert through == [pytest.approx([0.45, 0.5, 0.9])]
+    dots = heights(right, linestyle="None")
+    assert dots == [[0.4, 0.5], [0.5, 0.5], [0.8, 1.0]] == heights(left, linestyle="None")[3:6]
+    assert heights(right, linestyle="-")[0] == pytest.approx([0.45, 0.5, 0.9])
     assert [tick.get_text() for tick in right.get_xticklabels()] == ["0", "1/2", "2"]
-    assert dots(left)[3:6] == dots(right)
 
 
 def test_cross_entropy_is_dashed_and_not_beside_the_bound_alone(drawn):
     left, right = drawn.axes
-    dashed = [list(line.get_ydata()) for line in left.lines if line.get_linestyle() == "--"]
-    assert dashed == [[CE] * 3]
+    assert heights(left, linestyle="--") == [[CE] * 3]
     assert not any(CE in line.get_ydata() for line in right.lines)
 
 
@@ -86,7 +80,7 @@ def test_iwae_is_drawn_above_the_filtering_bound(tmp_path):
             k: Estimate(mean, 0.1) for k, mean in ((16, 1.0), (2, 1.25), (1, 1.5))
         }
     (axes,) = bound_by_samples(free, styles(["two"])).axes
-    assert [list(line.get_ydata()) for line in axes.lines] == [pytest.approx([1.0, 0.75, 0.5])] * 2
+    assert heights(axes) == [pytest.approx([1.0, 0.75, 0.5])] * 2
     assert list(axes.lines[0].get_xdata()) == [1, 2, 16]
 
 
@@ -125,16 +119,13 @@ def test_curve_is_ce_and_of_a_free_transformer_ce_plus_kl_with_its_ce_dashed():
     assert lines(kl) == [("-", [0.5, 0.5, 0.5])]
 
 
-def test_thresholds_are_dotted_in_the_colour_of_their_run():
-    _, kl = drawn_curves([arm("base", BASE), arm("free", FREE, kappa=0.25), arm("open", FREE)]).axes
-    dotted = [line for line in kl.lines if line.get_linestyle() == ":"]
-    assert [line.get_ydata()[0] for line in dotted] == [0.25]  # κ = 0 has no place on a log axis
-    assert dotted[0].get_color() == kl.lines[0].get_color()
-
-
-def test_seeds_look_like_their_arm():
+def test_seeds_look_like_their_arm_and_thresholds_are_dotted_in_its_colour():
     alone = drawn_curves([arm("a", FREE, FREE)]).axes[0].lines
     assert len({line.get_color() for line in alone}) == 1
+    _, kl = drawn_curves([arm("base", BASE), arm("free", FREE, kappa=0.25), arm("open", FREE)]).axes
+    colour = kl.lines[0].get_color()
+    assert heights(kl, linestyle=":") == heights(kl, linestyle=":", color=colour) == [[0.25] * 2]
+    # κ = 0 has no place on a logarithmic axis
 
 
 SHOWN = CoinSequence("101", 1, exact=[0.5, 0.7, 0.5], given_side=0.8)
@@ -142,17 +133,14 @@ COIN = replace(SHOWN, model=[0.5, 0.6, 0.4])
 COIN_BY_Z = replace(SHOWN, encoder_z=[[0.8, 0.81, 0.82]] * 2, prior_z=[[0.2, 0.3, 0.4]] * 2)
 
 
-def drawn_values(axes):
-    """Of each curve but the constant line."""
-    return [list(line.get_ydata()) for line in axes.lines if len(line.get_xdata()) > 2]
-
-
 def test_a_row_a_run_and_a_column_a_sequence():
     runs = {"base": COIN, "free": COIN_BY_Z}
     figure = coin_flip({name: [each] * 3 for name, each in runs.items()})
     assert len(figure.axes) == 2 * 3
-    assert drawn_values(figure.axes[0]) == [SHOWN.exact, COIN.model]
-    assert drawn_values(figure.axes[3]) == [SHOWN.exact, *COIN_BY_Z.encoder_z, *COIN_BY_Z.prior_z]
+    side = [SHOWN.given_side] * 2  # a level line
+    assert heights(figure.axes[0]) == [SHOWN.exact, side, COIN.model]
+    by_z = [*COIN_BY_Z.encoder_z, *COIN_BY_Z.prior_z]
+    assert heights(figure.axes[3]) == [SHOWN.exact, side, *by_z]
     (alone,) = coin_flip({"base": [COIN]}).legends
     named = [[text.get_text() for text in each.get_texts()] for each in (alone, *figure.legends)]
     assert named == [list(LINES)[:3], list(LINES)]  # what is drawn

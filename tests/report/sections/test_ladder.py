@@ -29,14 +29,8 @@ def write(folder, ce=1.9, seeds=2):
         # of another design, which no figure here is of
         arms[f"design_{name}"] = spec | {"kappa_bits": 1.0, "latent": {"inject": "residual"}}
         arms |= {f"k{k}_{name}": spec | {"kappa_bits": float(k)} for k in (0, 1)}
-        means = {
-            "base": 2.0,
-            "plus": 1.9,
-            "fewer": 3,
-            "k0": 2.05,
-            "k1": 2 + number / 100,
-            "design": 3,
-        }
+        means = {"base": 2.0, "plus": 1.9, "fewer": 3, "design": 3, "k0": 2.05}
+        means["k1"] = 2 + number / 100
         for seed, off in enumerate((-0.002, 0.002)):
             bounds |= {f"{a}_{name}_s{seed}": mean + off for a, mean in means.items()}
     runs = with_seeds(arms, seeds)

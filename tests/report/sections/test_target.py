@@ -15,6 +15,7 @@ from pipelines.report.sections.target import (
 )
 from pipelines.report.style import styles
 from tests.support.mutants import rejects
+from tests.support.pages import heights
 from tests.support.results import PAIR, arms_of, run, with_seeds, write_experiment, write_latent
 
 
@@ -92,18 +93,12 @@ def drawn(tmp_path_factory):
     return draw(written(tmp_path_factory.mktemp("latent"), with_seeds(TWO)))
 
 
-def solid(axes, width):
-    return [
-        line for line in axes.lines if line.get_linewidth() == width and line.get_linestyle() == "-"
-    ]
-
-
 def lines(axes, width):
-    return [list(line.get_ydata()) for line in solid(axes, width)]
+    return heights(axes, linewidth=width, linestyle="-")
 
 
 def dotted(axes):
-    return [list(line.get_ydata()) for line in axes.lines if line.get_linestyle() == ":"]
+    return heights(axes, linestyle=":")
 
 
 def test_a_thin_line_a_seed_and_a_thick_one_through_their_means(drawn):
@@ -117,8 +112,7 @@ def test_free_bits_have_paid_for_at_most_kappa_a_position(drawn):
     start, around, _ = drawn.axes
     assert dotted(start) == [[1, 2, 3, 4], [2, 4, START_BITS, START_BITS]]
     assert [y[0] for y in dotted(around)] == [1.0, 2.0]
-    levels = [line.get_ydata()[0] for line in start.lines if line.get_linestyle() == "--"]
-    assert levels == [pytest.approx(5.83, abs=0.005)]
+    assert heights(start, linestyle="--") == [pytest.approx([5.83] * 2, abs=0.005)]
 
 
 @rejects("return not self.shared_codes «and→or»", "κ a position for a hinge of many tokens")
@@ -136,11 +130,13 @@ def test_free_bits_of_many_tokens_may_all_be_spent_on_the_first(tmp_path):
 
 def test_what_few_sequences_have_and_what_is_null_is_not_drawn(drawn):
     _, around, unfair = drawn.axes
-    line = solid(around, 2)[0]
-    assert (list(line.get_xdata()), list(line.get_ydata())) == ([-1, 0], [0.1, 0.4])
+    (mean, *_), (mean_unfair, *_) = (
+        [line for line in axes.lines if line.get_linewidth() == 2] for axes in (around, unfair)
+    )
+    assert mean.get_xydata().tolist() == [[-1, 0.1], [0, 0.4]]
     target = around.patches[0]
     assert (target.get_x(), target.get_width()) == (-0.5, 8)
-    assert list(solid(unfair, 2)[0].get_xdata()) == [0, 1, 3]
+    assert list(mean_unfair.get_xdata()) == [0, 1, 3]
 
 
 def test_kl_around_the_target_is_that_of_tokens_with_a_z_of_their_own(tmp_path):
