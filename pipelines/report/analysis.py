@@ -48,12 +48,8 @@ class Analysis:
     def expected(self) -> list[Comparison]:
         """The final bounds of the two arms of each expectation, in the order of these."""
         arms = {arm.name: arm for arm in self.arms}
-        known = {(c.arm.name, c.other.name): c for c in self.comparisons}
-        return [
-            known.get((e.arm, e.than))
-            or contrast_bounds(arms[e.arm], arms[e.than], arms[e.arm].unit, self.arms)
-            for e in self.expectation
-        ]
+        pairs = [(arms[each.arm], arms[each.than]) for each in self.expectation]
+        return [contrast_bounds(arm, other, arm.unit, self.arms) for arm, other in pairs]
 
     @cached_property
     def designs(self) -> list[Designs]:

@@ -3,7 +3,7 @@ whether it was written before the runs.
 """
 
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain
 
 from pipelines.artifacts.results import UNITS
@@ -55,13 +55,14 @@ class Outcome:
 class Statement:
     """What the experiment asks and expects, with what came of it."""
 
-    question: str
-    outcomes: list[Outcome]
-    record: list[str]  # sentences: whether it was written before the runs, and what was changed
+    question: str = ""
+    outcomes: list[Outcome] = field(default_factory=list)
+    # sentences: whether it was written before the runs, and what was changed
+    record: list[str] = field(default_factory=list)
 
 
-def statement(question: str | None, analysis: Analysis) -> Statement | None:
-    """None where nothing is asked or expected, nor ever was."""
+def statement(question: str | None, analysis: Analysis) -> Statement:
+    """Empty where nothing is asked or expected, nor ever was."""
     runs, now = analysis.runs, said(question, analysis.expectation)
     pairs = zip(analysis.expectation, analysis.expected, strict=True)
     outcomes = [Outcome(expectation, comparison) for expectation, comparison in pairs]
@@ -72,7 +73,7 @@ def statement(question: str | None, analysis: Analysis) -> Statement | None:
         record.append(f"Whether this was written before {before} is not recorded.")
     record = record or ["Written before these runs were trained."]
     asked = now.get(QUESTION, "")
-    return Statement(asked, outcomes, record) if asked or outcomes or changed else None
+    return Statement(asked, outcomes, record) if asked or outcomes or changed else Statement()
 
 
 def said(question: str | None, expectation: list[Expectation]) -> dict[frozenset[str], str]:
@@ -127,30 +128,25 @@ def marked(shown: list[Block]) -> list[Block]:
     return [Text("<!-- stated -->"), *shown, Text("<!-- /stated -->")] if shown else []
 
 
-def question(stated: Statement | None) -> list[Block]:
-    if not stated or not stated.question:
-        return []
-    return marked([Text(f"**Question:** {escaped(stated.question)}")])
+def question(stated: Statement) -> list[Block]:
+    return marked([Text(f"**Question:** {escaped(stated.question)}")] if stated.question else [])
 
 
-def blocks(stated: Statement | None) -> list[Block]:
+def blocks(stated: Statement) -> list[Block]:
     """A table of what became of the expectations, and when they were written."""
-    if not stated:
-        return []
     rows = [
         [f"**{each.verdict.capitalize()}**", escaped(str(each.expectation)), each.finding]
         for each in stated.outcomes
     ]
-    said = Text("\n\n".join(map(escaped, stated.record)))
-    return marked([*[Table(["verdict", "expected", "measured"], rows)] * bool(rows), said])
+    said = [Text("\n\n".join(map(escaped, stated.record)))] * bool(stated.record)
+    return marked([*[Table(["verdict", "expected", "measured"], rows)] * bool(rows), *said])
 
 
-def summary(stated: Statement | None) -> str:
+def summary(stated: Statement) -> str:
     """The same for the terminal, a line each."""
-    if stated is None:
-        return ""
     lines = [f"Question: {stated.question}"] if stated.question else []
     for outcome in stated.outcomes:
         verdict = outcome.verdict.capitalize()
         lines.append(f"Expected: {outcome.expectation}. {verdict}: {outcome.finding}.")
-    return "\n".join([*lines, *stated.record, "", ""])
+    lines += stated.record
+    return "\n".join([*lines, "", ""]) if lines else ""

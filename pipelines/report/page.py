@@ -58,7 +58,7 @@ def save_figures(drawn: Iterable[Picture], folder: Path) -> dict[str, str]:
     return uris
 
 
-def first_screen(analysis: Analysis, stated: expectation.Statement | None) -> list[Block]:
+def first_screen(analysis: Analysis, stated: expectation.Statement) -> list[Block]:
     """The question, the picture and the verdicts; on the page, links follow."""
     drawn = headline.picture(analysis)
     alt = "Each arm’s held-out bound minus its baseline’s; lower is better"
@@ -71,7 +71,7 @@ def write_report(experiment: Experiment, runs: list[RunResults], folder: Path) -
     """Write the report on ``runs``. If others are missing, the title says so, and no expectation is
     judged yet.
     """
-    title, stated = experiment.name, None
+    title, stated = experiment.name, expectation.Statement()
     in_mlflow = run_pages(experiment.name)
     shown_at = {run.name: in_mlflow.get(run.manifest.tracking_key, "") for run in runs}
     analysis = Analysis(group_by_seed(runs), experiment.evaluation, pages=shown_at)

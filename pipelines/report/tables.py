@@ -144,14 +144,13 @@ def kl_share(use: UseOfZ) -> float:
 
 def sampling(analysis: Analysis) -> str:
     """A command that generates with the Free Transformer that uses z most and stays valid."""
-
-    def valid_use(use: UseOfZ) -> float:
-        valid = arm_scores(use.arm).get("valid_fresh")
-        return kl_share(use) * (1.0 if valid is None else valid)
-
-    uses = [use for use in analysis.uses.values() if use.arm.run.kappa_bits]
-    best = max(uses, key=valid_use, default=None)
-    return f", `ftlab sample {best.arm.first.name} --z pinned`" if best else ""
+    valid_use = {
+        use.arm.first.name: kl_share(use) * (arm_scores(use.arm).get("valid_fresh", 1.0) or 0.0)
+        for use in analysis.uses.values()
+        if use.arm.run.kappa_bits
+    }
+    best = max(valid_use, key=valid_use.__getitem__, default=None)
+    return f", `ftlab sample {best} --z pinned`" if best else ""
 
 
 def summary_row(arm: Arm, use: UseOfZ | None) -> dict[str, str]:

@@ -10,7 +10,7 @@ import yaml
 
 from pipelines.artifacts.preregistration import Preregistration
 from pipelines.config.schema import Bound, Expectation
-from pipelines.report.expectation import statement
+from pipelines.report.expectation import Statement, statement
 from pipelines.report.verdicts import find
 from tests.support.results import (
     PAIR,
@@ -85,11 +85,11 @@ def test_a_loose_bound_or_an_unknown_error_decides_nothing(tmp_path):
 
 def test_any_two_arms_are_compared_and_those_for_an_expectation_alone_counted(analysis):
     """Neither of them need be a baseline, nor the second one."""
-    assert statement(None, analysis) is None
+    assert statement(None, analysis) == Statement()
     known = replace(analysis, expectation=[PLAIN, expect("base", "lower", "worse")])
     assert known.comparisons_made == analysis.comparisons_made
     (better,) = [arm for arm in known.arms if arm.name == "better"]
-    assert known.expected[0] is find(known.comparisons, better, plain=True)
+    assert known.expected[0].threshold == find(known.comparisons, better, plain=True).threshold
     further = replace(analysis, expectation=[PLAIN, expect("better", "lower", "worse")])
     assert further.comparisons_made == analysis.comparisons_made + 1
     for stated, mean in ((known, -0.4 / 3), (further, -0.2)):

@@ -47,22 +47,21 @@ def kappa(analysis: Analysis) -> Sequence[Block]:
 
 
 def collapse_at_large_kappa(family: list[Arm], analysis: Analysis) -> list[dict[str, str]]:
-    """Whether more bits make z a copy of the text, a row; none without two κ and a baseline."""
+    """Whether more bits make z a copy of the text, a row; none without a baseline."""
     free = sorted((arm for arm in family if arm.preset_design), key=kappa_of)
-    steps = {kappa_of(arm): arm for arm in free}  # of arms of one κ, the last
-    found = {k: find(analysis.comparisons, arm, plain=True) for k, arm in steps.items()}
-    plain = {k: c for k, c in found.items() if c}
-    if len(steps) < 2 or len(plain) < len(steps):
+    steps = [*{kappa_of(arm): arm for arm in free}.values()]  # of arms of one κ, the last
+    against = [c for arm in steps if (c := find(analysis.comparisons, arm, plain=True))]
+    if not against:
         return []
-    first, *_, last = steps.values()
-    ce = [analysis.uses[arm.name].ce.mean for arm in steps.values()]
-    worse = [steps[k].first.kappa for k, c in plain.items() if c.worse]
+    first, *_, last = steps
+    ce = [analysis.uses[arm.name].ce.mean for arm in steps]
+    worse = [c.arm.first.kappa for c in against if c.worse]
     verdict = "shown" if last.first.kappa in worse and ce[-1] < ce[0] else "not shown"
     if analysis.uses[last.name].ignored:
         verdict = f"not shown: z is ignored at κ = {last.first.kappa}"
     return [
         {
-            "baseline": next(iter(plain.values())).other.name,
+            "baseline": against[0].other.name,
             "from κ": first.first.kappa,
             "to κ": last.first.kappa,
             "reconstruction CE" + NOT_COMPARABLE: direction(ce),
