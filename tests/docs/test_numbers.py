@@ -47,16 +47,10 @@ PROPOSALS = [
 PERCENT = [100 * share for share in interpolation.SHARES[1:]]
 NUMBERS = {  # by page: its words with each number in brackets, and the numbers in the code
     "measurement/particles": [
-        (
-            "one window for every (32) chunks that will be scored, but at least (32)",
-            run_calibration.SCORED_PER_CHUNK,
-            run_calibration.MIN_CHUNKS,
-        ),
+        ("one window for every (32) chunks", run_calibration.SCORED_PER_CHUNK),
+        ("that will be scored, but at least (32)", run_calibration.MIN_CHUNKS),
         ("With (four) particles, the proposal takes 0,", calibration.MIN_PARTICLES),
-        (
-            "proposal takes 0, (1/16), (1/8), (1/4) and (1/2) of the encoder",
-            *calibration.SHARES[1:],
-        ),
+        ("takes 0, (1/16), (1/8), (1/4) and (1/2) of the encoder", *calibration.SHARES[1:]),
         ("fewer chunks run at once beyond (32)", run_calibration.PARTICLES_AT_ONCE),
         ("a is (0) up to κ = 1 and (1/8) above, and (1/4) where", *PROPOSALS),
     ],
@@ -94,15 +88,9 @@ NUMBERS = {  # by page: its words with each number in brackets, and the numbers 
         ("texts among documents (10,000) times", permutation.PERMUTATIONS),
     ],
     "measurement/differences": [
-        (
-            "the (97.5) % quantile of Student's t with the degrees",
-            100 * (1 - differences.LEVEL / 2),
-        ),
-        (
-            "distribution is (20 000) draws of normal samples; the test rejects at p < (0.2)",
-            differences.DRAWS,
-            differences.REFUSED,
-        ),
+        ("the (97.5) % quantile of Student's t with", 100 * (1 - differences.LEVEL / 2)),
+        ("distribution is (20 000) draws of normal samples", differences.DRAWS),
+        ("draws of normal samples; the test rejects at p < (0.2)", differences.REFUSED),
     ],
     "measurement/use_of_z": [
         ("of 0 or under (5) % of the KL", 100 * use_of_z.NEGLIGIBLE),
@@ -112,11 +100,8 @@ NUMBERS = {  # by page: its words with each number in brackets, and the numbers 
     "measurement/other_bounds": [("Noise is float32, a multiple of 2^−(24)", log2(NOISE_STEPS))],
     "measurement/filtering_bound": [("If it has up to (8) bits", sequence_bound.MOST_ENUMERATED)],
     "remote": [
-        (
-            "(128) MiB or (10 000) files",
-            file_listing.MAX_BYTES_READ / 2**20,
-            file_listing.MAX_FILES_READ,
-        )
+        ("(128) MiB or 10 000 files", file_listing.MAX_BYTES_READ / 2**20),
+        ("128 MiB or (10 000) files", file_listing.MAX_FILES_READ),
     ],
     "pretrained": [("on the first (4096) training tokens", parent.SAMPLE)],
     "settings": [
@@ -130,10 +115,8 @@ NUMBERS = {  # by page: its words with each number in brackets, and the numbers 
     "optimizers": [
         ("the median of the last (100) norms", module.NORMS),
         ("once there are (20) norms", module.MIN_NORMS),
-        (
-            "on one window in (four), a filtering bound with (4) particles",
-            *(held_out.WINDOWS_PER_FILTER, held_out.PARTICLES),
-        ),
+        ("on one window in (four), a filtering bound with 4", held_out.WINDOWS_PER_FILTER),
+        ("on one window in four, a filtering bound with (4) particles", held_out.PARTICLES),
     ],
     "performance": [
         ("A model of up to (four) blocks is compiled", acceleration.SHALLOW),

@@ -52,13 +52,9 @@ def sampled_tasks(family: Benchmarks) -> list[SampledTask]:
         known = [each for run in family.runs for each in sampled(run, task)]
         if known:
             n, ks = known[0].samples, [*known[0].pass_at]
-            varied = [*Varied]
             ways = dict.fromkeys(each.sampling for each in known)
-            rows = [
-                row
-                for way in sorted(ways, key=lambda way: varied.index(way.varied))
-                for row in way_rows(family.arms, task, way, n, ks)
-            ]
+            rows = [row for way in ways for row in way_rows(family.arms, task, way, n, ks)]
+            rows.sort(key=lambda row: [*Varied].index(row.sampling.varied))
             rows.sort(key=lambda row: family.arms.index(row.arm))
             tables.append(SampledTask(task, n, ks, rows))
     return tables
