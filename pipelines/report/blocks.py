@@ -13,19 +13,15 @@ BELOW = "↳ "  # begins the name of a row that belongs to the row above it
 NOT_COMPARABLE = " (not comparable)"  # ends the head of a column that arms may not be compared by
 
 
-class Block:
-    """Something to read or to see."""
-
-
 @dataclass(frozen=True)
-class Text(Block):
+class Text:
     """Paragraphs, a list or a heading in Markdown; text of others is `escaped` in it."""
 
     markdown: str
 
 
 @dataclass(frozen=True)
-class Table(Block):
+class Table:
     """Cells in Markdown. A row begins with its name."""
 
     head: list[str]
@@ -33,7 +29,7 @@ class Table(Block):
 
 
 @dataclass(frozen=True)
-class Picture(Block):
+class Picture:
     """A figure, and its description for those who do not see it."""
 
     name: str  # of its file
@@ -42,7 +38,7 @@ class Picture(Block):
 
 
 @dataclass(frozen=True)
-class Samples(Block):
+class Samples:
     """What a model wrote, as it is."""
 
     kind: str  # fresh or pinned: sequences of the target task; prompt or sample: any text
@@ -50,12 +46,15 @@ class Samples(Block):
 
 
 @dataclass(frozen=True)
-class Group(Block):
+class Group:
     """Blocks within an element of HTML."""
 
     opening: str
-    blocks: Sequence[Block]
+    blocks: Sequence["Block"]
     closing: str
+
+
+Block = Text | Table | Picture | Samples | Group  # something to read or to see
 
 
 @dataclass(frozen=True)

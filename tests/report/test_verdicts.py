@@ -178,9 +178,7 @@ def against_kappa(folder, bounds=WORSE, ces=BETTER, loose=0.0, arms=KAPPAS, more
     return row
 
 
-@rejects(
-    "if «analysis.uses[last.name].ignored→False»:", "collapse at large κ by a z that is ignored"
-)
+@rejects("if «analysis.uses[last.name].ignored→False»:", "collapse at large κ by an ignored z")
 @pytest.mark.parametrize(
     ("measured", "expected"),
     [

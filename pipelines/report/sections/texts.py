@@ -1,10 +1,10 @@
 """Texts: how large each is, what of its held-out part is in training, and what models write."""
 
-import json
 from collections.abc import Sequence
 from typing import Any
 
 from pipelines.artifacts.paths import tokens_folder
+from pipelines.artifacts.results import read
 from pipelines.artifacts.tokens.shards import Overlap, read_metadata
 from pipelines.common.printable import printable
 from pipelines.compare.arms import Arm, grouped
@@ -25,7 +25,7 @@ def corpora(analysis: Analysis) -> Sequence[Block]:
                 f"{count(split.bytes, 'byte')}"
                 for name, split in read_metadata(folder).splits.items()
             ]
-            lines.append(f"- {Overlap(**json.loads((folder / 'overlap.json').read_bytes()))}")
+            lines.append(f"- {read(folder / 'overlap.json', Overlap, 'tokenize')}")
             blocks += [heading(data), Text("\n".join(lines))]
     return blocks
 
