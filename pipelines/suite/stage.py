@@ -80,10 +80,13 @@ class Progress:
         path = self.folder / f"{name}-{key}.json"
         self.used.add(path)
         if path.exists():
-            # no pydantic: a text of a benchmark may hold what is no Unicode character
-            result, scores, log = json.loads(path.read_text(encoding="utf-8"))
-            known: Any = result_files.validate(RESULTS[kind], json.dumps(result).encode())
-            return kind(known, scores, log)
+            try:
+                # no pydantic: a text of a benchmark may hold what is no Unicode character
+                result, scores, log = json.loads(path.read_text(encoding="utf-8"))
+                known: Any = result_files.validate(RESULTS[kind], json.dumps(result).encode())
+                return kind(known, scores, log)
+            except (ValueError, TypeError, RecursionError):
+                print(f"{path} is damaged: {name} is scored again", flush=True)
         outcome = make()
         new, scores, log = outcome
         write_file(path, dumps([asdict(new), scores, log]))

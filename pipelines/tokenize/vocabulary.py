@@ -26,6 +26,7 @@ from pipelines.config.data import TextData
 from pipelines.tokenize.pieces import pieces
 
 SAMPLE = 256 << 20  # bytes of text, at most, that a tokenizer is trained on
+LARGEST_VOCABULARY = 1 << 20  # ids; today's largest have 2^18
 # bytes that an adopted tokenizer may lack: control characters, what is never in UTF-8, and with
 # what characters begin in planes of Unicode that have none (4 to 11)
 RARE = {*range(0x20)} - {*b"\t\n\r"} | {0x7F, 0xC0, 0xC1, 0xF1, 0xF2, *range(0xF5, 0x100)}
@@ -105,9 +106,17 @@ def train_bpe(texts: Iterable[bytes], vocab_size: int, end_of_text: str) -> Byte
 
 def adopt(path: Path, end_of_text: str) -> ByteTokenizer:
     """A user's tokenizer.json, made byte-exact; raises UserError if that is not possible."""
-    spec = json.loads(read_tokenizer(path).to_str())  # which has all keys
+    loaded = read_tokenizer(path)
+    ids = loaded.get_vocab().values()
     try:
-        return byte_exact(spec, end_of_text)
+        if max(ids, default=0) >= LARGEST_VOCABULARY:
+            raise UserError(
+                f"it has a token with the id {max(ids)}, and a vocabulary has at most "
+                f"{LARGEST_VOCABULARY} ids: a model has a row for each, used or not"
+            )
+        if len(set(ids)) < len(ids):
+            raise UserError("two of its tokens have the same id: text would be lost")
+        return byte_exact(json.loads(loaded.to_str()), end_of_text)  # which has all keys
     except UserError as error:
         raise UserError(f"{path}: {error}") from None
 

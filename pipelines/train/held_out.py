@@ -37,11 +37,16 @@ def fixed_part(spec: RunSpec, shards: Shards, every_tokens: int) -> Tensor:
     context, key = spec.config.context, f"evaluation.every_tokens: {every_tokens}"
     windows = shards.windows("validation", context)
     wanted = int(SHARE * every_tokens / context)
-    if not 1 <= wanted <= len(windows):
+    if not wanted:
+        least = int(context / SHARE) + 1
+        raise UserError(
+            f"{key}: {SHARE:.0%} of it, which are scored each time, are less than a window of "
+            f"{context} tokens of {spec.name}; at least {least}"
+        )
+    if wanted > len(windows):
         raise UserError(
             f"{key}: {SHARE:.0%} of it, which are scored each time, are {wanted} windows of "
-            f"{context} tokens; at least one, of {int(context / SHARE) + 1}, and at most the "
-            f"{len(windows)} that data.{spec.run.data} holds out"
+            f"{context} tokens, but data.{spec.run.data} holds out {len(windows)}"
         )
     return windows.batch(torch.arange(wanted) * len(windows) // wanted)
 

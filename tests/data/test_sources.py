@@ -39,6 +39,10 @@ def parquet(path, texts, kind=None, name="text"):
     pq.write_table(table, path, row_group_size=50)
 
 
+def twice(path, name):
+    pq.write_table(pa.table([pa.array(["a"])] * 2, names=[name] * 2), path)
+
+
 def files_source(root, pattern="**/*", **more):
     return open_source(KEY, Files(root=str(root), pattern=pattern, **more))
 
@@ -348,6 +352,7 @@ def test_a_bad_file_is_named_with_the_place(tmp_path, monkeypatch, name, content
         (lambda p: parquet(p, ["a"], name="body"), r"no column 'text' .*; it has n, body"),
         (lambda p: parquet(p, [1]), rf"column 'text' \({KEY}\.text_field\) is of int64, n"),
         (lambda p: parquet(p, [None] * 2), "row 1: field 'text' .* is null"),
+        (lambda p: twice(p, "text"), rf"several columns 'text' \({KEY}\.text_field\)"),
         (lambda p: parquet(p, [None] * 2, pa.string()), "row 1: field 'text' .* is null"),
         (lambda p: parquet(p, ["a"] * 70 + [None]), "row 71: field 'text' .* is null"),
         (lambda p: parquet(p, ["a"] * 70 + ["b" * 101]), "row 71: a document of more than"),

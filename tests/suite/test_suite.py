@@ -194,6 +194,13 @@ SPEC = SuiteTask(task="ft_words", key="acc,none")
 OUTCOME = Outcome(TaskResult(value=0.5, se=None, metric="acc"), [0.5], [])
 
 
+def is_kept(progress, spec):
+    """Whether the outcome need not be made; it is kept from now on."""
+    make = Mock(return_value=OUTCOME)
+    assert progress.outcome("words", spec, Outcome, make) == OUTCOME
+    return not make.called
+
+
 @rejects('self.decisive} {spec«→.task»}"', "kept scores of other shots or another metric are taken")
 def test_what_was_kept_of_other_settings_or_of_tasks_edited_since_is_not_taken(
     workspace, monkeypatch, tmp_path
@@ -202,11 +209,8 @@ def test_what_was_kept_of_other_settings_or_of_tasks_edited_since_is_not_taken(
     manifest = SimpleNamespace(spec_hash="abc")
 
     def kept(spec=SPEC):
-        """Whether the outcome need not be made; it is kept from now on."""
         known = decisive(experiment.suite, manifest, experiment.budgets(experiment.runs[RUN])[0])
-        make = Mock(return_value=OUTCOME)
-        assert Progress(tmp_path / "kept", known).outcome("words", spec, Outcome, make) == OUTCOME
-        return not make.called
+        return is_kept(Progress(tmp_path / "kept", known), spec)
 
     assert [kept(), kept()] == [False, True]
     for change in ({"shots": 3}, {"key": "acc_norm,none"}, {"task": "ft_snippets"}):
@@ -219,6 +223,19 @@ def test_what_was_kept_of_other_settings_or_of_tasks_edited_since_is_not_taken(
     with open(tmp_path / "edited/mini/snippets.jsonl", "a") as file:
         file.write("\n")
     assert not kept()
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"\xff", b"[1, 2, 3]", b'[{"value": "a"}, null, []]', b"[{}, null, []]", b"[" * 5000],
+)
+def test_a_damaged_outcome_is_scored_again(content, tmp_path, capsys):
+    progress = Progress(tmp_path / "baseline.suite", "decisive")
+    assert [is_kept(progress, SPEC), is_kept(progress, SPEC)] == [False, True]
+    (path,) = progress.used
+    path.write_bytes(content)
+    assert not is_kept(progress, SPEC)
+    assert "is damaged: words is scored again" in capsys.readouterr().out
 
 
 def test_compiled_code_beside_tasks_scores_nothing_again():

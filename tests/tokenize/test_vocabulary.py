@@ -9,6 +9,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers as pre
 from pipelines.artifacts.tokens.byte_tokenizer import CHARACTERS
 from pipelines.common.errors import UserError
 from pipelines.tokenize.vocabulary import adopt, byte_exact, symbol_tokenizer, train_bpe
+from tests.support.mutants import rejects
 from tests.support.tokenizers import (
     END,
     TEXT,
@@ -66,10 +67,18 @@ def ambiguous():
     return tokenizer
 
 
+def with_id(token, number):
+    """A tokenizer.json that `tokenizers` would not write."""
+    spec = json.loads(gpt_2().to_str())
+    spec["model"]["vocab"][token] = number
+    return json.dumps(spec)
+
+
 def split_at_space():
     return trained(pre.Sequence([pre.WhitespaceSplit(), pre.ByteLevel(False)]))
 
 
+@rejects("«>= LARGEST_VOCABULARY→< 0»", "an id of any size")
 @pytest.mark.parametrize(
     ("make", "end_of_text", "words"),
     [
@@ -84,12 +93,14 @@ def split_at_space():
         (lambda: trained(pre.ByteLevel(False), dropout=0.1), END, r"model\.dropout: 0\.1"),
         (lambda: without_bytes(0xFF, 0x84), END, "no token for 2 of the 256 bytes, 0x84 among"),
         (ambiguous, END, "is an added token, but also a token of ordinary text"),
+        (lambda: with_id("def", 65), END, "two of its tokens have the same id"),
+        (lambda: with_id("zz", 1 << 20), END, "the id 1048576, .* at most 1048576 ids"),
         (gpt_2, "def", "is a token that text contains"),
     ],
 )
 def test_a_tokenizer_that_could_lose_bytes_is_refused_in_a_line(tmp_path, make, end_of_text, words):
-    path = tmp_path / "tokenizer.json"
-    make().save(str(path))
+    path, made = tmp_path / "tokenizer.json", make()
+    path.write_text(made if isinstance(made, str) else made.to_str())
     with pytest.raises(UserError, match=words) as caught:
         adopt(path, end_of_text)
     assert str(caught.value).startswith(f"{path}: ")
@@ -139,9 +150,12 @@ def test_a_file_that_is_no_tokenizer_is_named(tmp_path, content):
         adopt(path, END)
 
 
-def test_a_path_without_a_file_is_named():
-    with pytest.raises(UserError, match=r"^/nowhere/a\.json: No such file"):
-        adopt(Path("/nowhere/a.json"), END)
+@pytest.mark.parametrize(
+    ("path", "words"), [("/nowhere/a.json", "No such file"), ("/dev/zero", "not a file")]
+)
+def test_a_path_that_is_no_file_is_named(path, words):
+    with pytest.raises(UserError, match=f"^{path}: {words}"):
+        adopt(Path(path), END)
 
 
 def test_an_end_of_text_that_training_would_also_make_is_refused():

@@ -108,6 +108,8 @@ def spelled(token: str, fallback: bool = False) -> bytes | None:
 
 def read_tokenizer(path: Path) -> Tokenizer:
     """Raises UserError if there is no tokenizer.json at ``path``."""
+    if path.exists() and not path.is_file():
+        raise UserError(f"{path}: not a file")
     try:
         return Tokenizer.from_buffer(path.read_bytes())
     except OSError as error:

@@ -51,6 +51,8 @@ def check_column(key: str, field: str, path: Path, schema: pa.Schema) -> None:
         raise UserError(
             f"{path}: no column {field!r} ({key}.text_field); it has {', '.join(schema.names)}"
         )
+    if schema.names.count(field) > 1:
+        raise UserError(f"{path}: several columns {field!r} ({key}.text_field); rename one")
     kind = schema.field(field).type
     if pa.types.is_dictionary(kind):
         kind = kind.value_type
