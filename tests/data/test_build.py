@@ -256,6 +256,7 @@ MIXTURES = st.lists(
 @rejects("copy[1:] = equal« & (part[1:] == part[:-1])→»", "the first of all parts is kept")
 @rejects("group.append(«groups→0» + found.group)", "documents of two partitions taken for equal")
 @example([(1.0, [*map(str, range(20))])] * 2, True, None, 1)  # in several partitions
+@example([(1.0, ["x", "y", "x"])], True, None, 1)
 @given(MIXTURES, st.booleans(), st.none() | st.integers(1, 100), st.sampled_from([1, 3]))
 @settings(max_examples=40)
 def test_any_mixture_is_what_one_loop_over_its_documents_makes(
