@@ -37,6 +37,7 @@ def test_which_paths_a_shell_takes_for_one_word(path, whole):
 @rejects(
     "    if «reason := ray_failure()→(reason := ray_failure()) is False»:\n        raise",
     "a path with a space given to Ray, which waits for ever",
+    case="train-2-",
 )
 @pytest.mark.parametrize(
     ("name", "workers", "address"),
