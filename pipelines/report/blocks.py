@@ -13,15 +13,19 @@ BELOW = "↳ "  # begins the name of a row that belongs to the row above it
 NOT_COMPARABLE = " (not comparable)"  # ends the head of a column that arms may not be compared by
 
 
+class Block:
+    """Something to read or to see."""
+
+
 @dataclass(frozen=True)
-class Text:
+class Text(Block):
     """Paragraphs, a list or a heading in Markdown; text of others is `escaped` in it."""
 
     markdown: str
 
 
 @dataclass(frozen=True)
-class Table:
+class Table(Block):
     """Cells in Markdown. A row begins with its name."""
 
     head: list[str]
@@ -29,7 +33,7 @@ class Table:
 
 
 @dataclass(frozen=True)
-class Picture:
+class Picture(Block):
     """A figure, and its description for those who do not see it."""
 
     name: str  # of its file
@@ -38,7 +42,7 @@ class Picture:
 
 
 @dataclass(frozen=True)
-class Samples:
+class Samples(Block):
     """What a model wrote, as it is."""
 
     kind: str  # fresh or pinned: sequences of the target task; prompt or sample: any text
@@ -46,15 +50,12 @@ class Samples:
 
 
 @dataclass(frozen=True)
-class Group:
+class Group(Block):
     """Blocks within an element of HTML."""
 
     opening: str
-    blocks: Sequence["Block"]
+    blocks: Sequence[Block]
     closing: str
-
-
-Block = Text | Table | Picture | Samples | Group  # something to read or to see
 
 
 @dataclass(frozen=True)

@@ -35,6 +35,7 @@ def one(block: Block) -> str:
             return f"{fence}{kind}\n{printable(text)}\n{fence}"
         case Group(opening, inner, closing):
             return f"{opening}\n\n{written(inner)}\n\n{closing}"
+    raise TypeError(block)
 
 
 def table(head: list[str], rows: list[list[str]]) -> str:
