@@ -23,6 +23,7 @@ from ftmodel.inference.passes import from_prior
 from ftmodel.kernels.install import use_kernels
 from ftmodel.model.cache import LayerCache
 from ftmodel.model.free_transformer import FreeTransformer
+from ftmodel.model.latent import Latent
 from pipelines.export.configuration_free_transformer import FreeTransformerConfig
 
 IGNORED = {"return_dict": True, "output_attentions": False, "output_hidden_states": False}
@@ -129,6 +130,16 @@ class FreeTransformerForCausalLM(PreTrainedModel, GenerationMixin):
         super().__init__(config)
         self.model = use_kernels(FreeTransformer(config.architecture(), config.vocab_size))
         self.post_init()
+
+    def _init_weights(self, module: nn.Module) -> None:
+        super()._init_weights(module)
+        if isinstance(module, Latent):
+            if hasattr(module, "zeta"):
+                nn.init.normal_(module.zeta, std=0.02)
+            std = self.config.architecture().post_sampler_std
+            nn.init.normal_(module.post_sampler, std=std)
+            if hasattr(module.prior, "readout"):
+                nn.init.zeros_(module.prior.readout.weight)  # type: ignore[union-attr]
 
     def get_input_embeddings(self) -> nn.Module:
         return self.model.embedding

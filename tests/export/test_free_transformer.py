@@ -357,3 +357,14 @@ def test_other_programs_find_what_they_look_for(ours, tmp_path):
     tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=True)
     assert tokenizer.padding_side == "left" and tokenizer("").input_ids == [3]
     assert not list(theirs.named_buffers())
+
+
+@pytest.mark.parametrize("encoder", ["shared", "separate"])
+@torch.no_grad()
+def test_weights_made_anew_are_drawn(make_ours, tmp_path, encoder):
+    """As by from_config, which is given no weights."""
+    theirs = load(export(make_ours(latent={"encoder": encoder}), tmp_path / "free"))
+    anew = type(theirs)(theirs.config)
+    for parameter in anew.parameters():
+        assert parameter.isfinite().all() and parameter.abs().max() < 2
+    assert anew.model.latent.post_sampler.std().item() == pytest.approx(0.02, rel=0.3)
