@@ -30,7 +30,7 @@ INSTALL := PYTHONWARNINGS=ignore .venv/bin/pip install --quiet --no-compile --ed
 TESTS := pytest -n 2 --dist worksteal
 marked = $(shell grep -rl --include='test_*.py' 'mark\.$1' tests | sort) # seconds less than collecting all
 # packages whose tests train nothing and compose little
-QUICK := analysis artifacts common compare conversion data designs docs evaluate hydra_plugins inference \
+QUICK := analysis artifacts common compare conversion data designs evaluate hydra_plugins inference \
 	kernels model parallel synthetic tokenize examples test_layers.py test_library.py test_mutants.py test_scaling.py
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 # relative, as pip takes a space for the end of a path

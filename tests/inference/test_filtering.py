@@ -42,7 +42,7 @@ def case(request, make_model, make_tokens):
     case="H1T12-half",
 )
 @rejects(
-    "[«:, target, :, : self.length] = self.both[:→1, target, :, : self.length] = self.both[1», ",
+    "for each in «self.keys, self.values→(self.values,)»:",
     "values of a resampled particle without its keys",
     case="H1T12-half",
 )
