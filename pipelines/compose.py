@@ -132,8 +132,13 @@ def write_params(config: DictConfig) -> None:
     """Replace params.yaml if it says something else; the configuration has been validated."""
     content = OmegaConf.to_yaml(config).encode()
     path = Path(realpath(PARAMS))  # through a link, if it leads anywhere
-    if not path.exists() or path.read_bytes() != content:
-        write_file(path, content)
+    try:
+        unchanged = path.exists() and path.read_bytes() == content
+        if not unchanged:
+            write_file(path, content)
+    except OSError as error:
+        raise UserError(f"{PARAMS}: {error.strerror}") from None
+    if not unchanged:
         print(f"{PARAMS}: experiment {config.name}, {len(config.runs)} runs")
 
 

@@ -236,7 +236,7 @@ def all_findings() -> Iterator[Finding]:
     for check in CHECKS:
         try:
             yield check()
-        except ImportError as error:  # said of the packages
+        except (ImportError, FileNotFoundError) as error:  # said of the packages
             yield Finding(check.__name__, f"not looked at: {error}", COSTS, "see packages")
 
 

@@ -11,8 +11,6 @@ import sys
 import tempfile
 from pathlib import Path
 
-import vl_convert
-
 from pipelines import cli
 from pipelines.common.dvc_command import dvc_command
 
@@ -33,6 +31,8 @@ PLOTS_PAGE = """<!doctype html>
 
 
 def main() -> None:
+    import vl_convert  # not above: cli says which extra to install
+
     vega = vl_convert.javascript_bundle()  # type: ignore[call-arg]
     with tempfile.TemporaryDirectory() as folder:
         template = Path(folder) / "plots.html"

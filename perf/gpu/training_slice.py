@@ -2,7 +2,7 @@
 
 By the project's own stages in a folder of its own, with the experiment's settings on the way to the
 smallest of its budgets, but less text (docs/performance.md, "On a GPU"): where the hub is not in
-reach the standard library's sources, on which speed and memory alone mean something.
+reach the standard library's sources, on which speed alone means something.
 """
 
 import signal

@@ -92,17 +92,17 @@ def load(path: Path) -> Any:
 def peek(path: Path) -> Manifest | None:
     """A checkpoint's manifest without reading its tensors; None if there is no readable one."""
     with suppress(UserError):
-        return read_checkpoint(path, whole=False)[1]
+        return read_checkpoint(path, verify=False)[1]
     return None
 
 
-def read_checkpoint(path: Path, whole: bool = True) -> tuple[dict[str, Any], Manifest]:
+def read_checkpoint(path: Path, verify: bool = True) -> tuple[dict[str, Any], Manifest]:
     """Content, tensors left on disk, and manifest; raises UserError if not readable or ours.
-    ``whole``: whether all of the file is read once and held against its checksums.
+    ``verify``: whether all of the file is read once and compared with its checksums.
     """
     try:
         with ZipFile(path) as archive:
-            if whole and (damaged := archive.testzip()):  # torch.load does not look at checksums
+            if verify and (damaged := archive.testzip()):  # torch.load does not look at checksums
                 raise BadZipFile(f"bad checksum of {damaged}")
         content = load(path)
     except FileNotFoundError:

@@ -92,8 +92,10 @@ def errors(path: Path) -> Iterator[None]:
         import gguf  # noqa: F401  transformers needs it, and says so at length
 
         yield
-    except (UserError, ModuleNotFoundError):  # pipelines/cli.py says which extra to install
+    except UserError:
         raise
+    except ImportError:
+        raise UserError(f"{path}: reading it takes the package gguf: `pip install gguf`") from None
     except Exception as error:  # a damaged file may make its readers raise anything
         reason = str(error).partition("\n")[0] or type(error).__name__
         raise UserError(f"{path}: not readable as GGUF ({reason})") from None

@@ -21,7 +21,7 @@ from pipelines.data.segments import Segment
 class Tally:
     """What became of the documents that were read."""
 
-    kept: NDArray[np.int64]  # (2, parts, splits): documents and bytes
+    counts: NDArray[np.int64]  # of those kept, (2, parts, splits): documents and bytes
     duplicates: int = 0
     empty: int = 0
     ran_out: str | None = None  # the part that was due and had no more
@@ -32,16 +32,16 @@ class Tally:
         self.empty += int((size == 0).sum())
         self.duplicates += int(((size > 0) & ~kept).sum())
         place = part[kept], documents["held_out"][kept].astype(np.int64)
-        np.add.at(self.kept[0], place, 1)
-        np.add.at(self.kept[1], place, size[kept])
+        np.add.at(self.counts[0], place, 1)
+        np.add.at(self.counts[1], place, size[kept])
 
     def lines(self, data: TextData) -> Iterator[str]:
-        for split, (count, size) in zip(SPLITS, self.kept.sum(1).T.tolist(), strict=True):
+        for split, (count, size) in zip(SPLITS, self.counts.sum(1).T.tolist(), strict=True):
             yield f"{split}: {count:,} documents, {size:,} bytes"
-        by_part = dict(zip(data.parts, self.kept.sum(2).T.tolist(), strict=True))
+        by_part = dict(zip(data.parts, self.counts.sum(2).T.tolist(), strict=True))
         if len(by_part) > 1:
             for part, (count, size) in by_part.items():
-                share = size / self.kept[1].sum()
+                share = size / self.counts[1].sum()
                 yield f"of {part}: {count:,} documents, {size:,} bytes ({share:.1%})"
         if self.duplicates or self.empty:
             yield f"left out: {self.duplicates:,} duplicates, {self.empty:,} empty documents"
@@ -120,10 +120,10 @@ def counting(
 
 def check_mixture(key: str, data: TextData, tally: Tally) -> None:
     """Raise UserError if a split has no document."""
-    of_splits = tally.kept[0].sum(0).tolist()
+    of_splits = tally.counts[0].sum(0).tolist()
     count = sum(of_splits)
     if not count:
-        raise UserError(f"{key}.parts: no text, but {tally.empty:,} empty documents")
+        raise UserError(f"{key}.parts: no text; empty documents: {tally.empty:,}")
     for split, word, kept in zip(SPLITS, ("lower", "raise"), of_splits, strict=True):
         if not kept:
             advice = (

@@ -20,9 +20,12 @@ PROGRESS_VARIABLE = {"PROGRESS_SECONDS": "2"}  # how often a stage then writes a
 
 def last_line(log: Path) -> str:
     """The newest line of a log, whichever it is; "" of an empty one."""
-    with open(log, "rb") as file:
-        file.seek(max(0, file.seek(0, os.SEEK_END) - TAIL_BYTES))
-        lines = file.read().decode("utf-8", "replace").split("\n")
+    try:
+        with open(log, "rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - TAIL_BYTES))
+            lines = file.read().decode("utf-8", "replace").split("\n")
+    except FileNotFoundError:  # deleted while the stage runs
+        return ""
     return next((printable(line) for line in reversed(lines) if line.strip()), "")
 
 

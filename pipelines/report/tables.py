@@ -144,11 +144,10 @@ def kl_share(use: UseOfZ) -> float:
 
 def sampling(analysis: Analysis) -> str:
     """A command that generates with the Free Transformer that uses z most and stays valid."""
-    valid_use = {
-        use.arm.first.name: kl_share(use) * (arm_scores(use.arm).get("valid_fresh", 1.0) or 0.0)
-        for use in analysis.uses.values()
-        if use.arm.run.kappa_bits
-    }
+    valid_use = {}
+    for use in (use for use in analysis.uses.values() if use.arm.run.kappa_bits):
+        valid = arm_scores(use.arm).get("valid_fresh")
+        valid_use[use.arm.first.name] = kl_share(use) * (1.0 if valid is None else valid)
     best = max(valid_use, key=valid_use.__getitem__, default=None)
     return f", `ftlab sample {best} --z pinned`" if best else ""
 

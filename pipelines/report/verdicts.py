@@ -79,7 +79,8 @@ def verdicts(data: str, analysis: Analysis) -> list[Table]:
         against = {c.other.additions: c for c in compared if c.arm is arm}
         row = [("arm", name(arm)), (f"bound, {UNITS[arm.unit]}", estimate(arm.bound()))]
         for additions, (first, *others) in sorted(controls.items()):
-            c, alone = against.get(additions), f"{first.name} ({first.parameters:,} parameters)"
+            c = against.get(additions)
+            alone = f"{first.name} ({first.parameters:,} parameters)"
             head = f"from its {first.kind}" if others else f"from {alone}"
             row += [(head, in_words(c)), ("verdict", verdict(c))]
         if any(blocks for _, blocks in controls):

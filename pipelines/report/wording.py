@@ -64,7 +64,9 @@ def seeds_cell(seeds: list[float], decimals: int) -> str:
 
 
 def in_words(difference: Difference | None) -> str:
-    """−0.0123 ± 0.0010, seeds ± 0.0020: standard errors over documents, and the deciding one."""
+    """−0.0123 ± 0.0010, seeds ± 0.0020: standard errors over documents, and the deciding one;
+    a dash for none.
+    """
     if difference is None:
         return "–"
     documents, seeds = difference.documents, difference.seeds
@@ -74,7 +76,9 @@ def in_words(difference: Difference | None) -> str:
 
 
 def other_error(difference: Difference | None) -> str:
-    """The error over seeds that does not decide, and why: ± 0.0020 of these two alone."""
+    """The error over seeds that does not decide, and why: ± 0.0020 of these two alone; a dash for
+    none.
+    """
     if difference is None or isnan(error := difference.other_seeds):
         return "–"
     if difference.is_pooled:
@@ -84,7 +88,9 @@ def other_error(difference: Difference | None) -> str:
 
 
 def verdict(comparison: Comparison | None) -> str:
-    """The rule's word for a difference, bold where the bounds differ however loose they are."""
+    """The rule's word for a difference, bold where the bounds differ however loose they are; a
+    dash for none.
+    """
     if comparison is None:
         return "–"
     sure = comparison.verdict in ("lower", "higher") and not comparison.may_be_loose

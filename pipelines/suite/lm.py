@@ -175,6 +175,7 @@ class FreeTransformerLM(TemplateLM):  # type: ignore[misc]
         counts = []
         for ids in texts:
             rolling = get_rolling_token_windows(ids, self.eot_token_id, self.max_length, 1)
+            # no texts, which a message would name: a window has from 1 to as many tokens as fit
             windows += [(("", ""), *make_disjoint_window(window)) for window in rolling]
             counts.append(len(windows))
         log_p = [value for value, _ in self._loglikelihood_tokens(windows)]

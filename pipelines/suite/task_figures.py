@@ -66,6 +66,7 @@ def standard_error(metric: str, counted: Any, samples: list[LoggedSample]) -> fl
 
 def with_error(lm: FreeTransformerLM, sample: Mapping[str, Any]) -> dict[str, Any]:
     """Monte-Carlo errors of a sample's log-likelihoods, nats; nothing where any is not known."""
+    # str: of a generation the arguments hold a dict, and no error is known
     errors = [lm.mc_error.get(tuple(map(str, arguments))) for arguments in sample["arguments"]]
     return {} if None in errors else {"mc_error": errors}
 

@@ -17,7 +17,7 @@ from tqdm import tqdm
 
 from pipelines.common.atomic_files import ROOT
 from pipelines.common.errors import UserError
-from pipelines.common.file_listing import Folder, by_content_if_small
+from pipelines.common.file_listing import Fingerprint, Folder
 
 OURS = ROOT / "tasks"
 HARNESS = Path(lm_eval.__file__).parent / "tasks"
@@ -44,8 +44,10 @@ def harness_version() -> str:
 
 def version_of_ours() -> str:
     """Hash of all that our own tasks are made of: prompts, data, code."""
-    files = Folder("tasks", str(OURS), "**", exclude=["__pycache__"])
-    return by_content_if_small(files.entries()).hex()
+    fingerprint = Fingerprint()
+    for file in Folder("tasks", str(OURS), "**", exclude=["__pycache__"]).entries():
+        fingerprint.add_content(file)
+    return fingerprint.hex()
 
 
 @cache

@@ -4,9 +4,10 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
-from pipelines.artifacts.checkpoint import Manifest, peek
+from pipelines.artifacts.checkpoint import Manifest, read_checkpoint
 from pipelines.artifacts.paths import published_journal
 from pipelines.artifacts.run_spec import RunSpec
+from pipelines.common.errors import UserError
 from pipelines.common.provenance import git_revision
 from pipelines.sweep.outcome import TrialOutcome
 from pipelines.sweep.plan import SweepPlan
@@ -43,8 +44,9 @@ def close_parent(tracking: Tracking, plan: SweepPlan, best: TrialOutcome, experi
 
 
 def is_trained(spec: RunSpec, manifest: Manifest) -> bool:
-    found = peek(spec.checkpoint())
-    return found is not None and found.spec_hash == manifest.spec_hash
+    with suppress(UserError):  # there is none, or it is damaged: it is trained
+        return read_checkpoint(spec.checkpoint())[1].spec_hash == manifest.spec_hash
+    return False
 
 
 def journal_of(spec: RunSpec, manifest: Manifest, trained: bool, go_on: bool) -> Journal:
@@ -63,11 +65,11 @@ def nest(spec: RunSpec, manifest: Manifest, trained: bool, parent: str) -> None:
 
 
 def end_trial(spec: RunSpec, parent: str, failed: bool) -> None:
-    """End the MLflow run of a trial that has failed, or else that ASHA has stopped, if that has not
-    done so itself: its process may have been lost, even before it nested the run.
+    """End the MLflow run of a trial that failed or, unless ``failed``, that ASHA stopped. A stopped
+    one ends it itself, unless its process was lost, which may even have been before it nested it.
     """
     manifest = make_manifest(spec, spec.shards())
     journal = journal_of(spec, manifest, is_trained(spec, manifest), go_on=True)
-    if journal.run.status == "RUNNING":
+    if failed or journal.run.status == "RUNNING":
         journal.append(parent=parent)
         Tracking(journal).finish("FAILED" if failed else "KILLED")

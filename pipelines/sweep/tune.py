@@ -185,8 +185,8 @@ def main(overrides: Sequence[str]) -> None:
             f"{', '.join(known_sweeps())} (conf/sweep/)"
         )
     others = [a for a in overrides if a not in chosen]
-    plan, config = compose_plan(chosen[0].removeprefix("sweep="), others)
     check_ray()
+    plan, config = compose_plan(chosen[0].removeprefix("sweep="), others)
     check_replaceable(best_path(plan.name), plan.name)
     write_params(config)
     make_tokens(plan)

@@ -8,7 +8,6 @@ of DVC.
 
 import json
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from pathlib import Path
 from time import time
 from typing import Any
@@ -28,8 +27,11 @@ def read_journal(path: Path) -> Tracked:
     run = Tracked()
     try:
         for line in path.read_bytes().splitlines():
-            with suppress(ValueError):  # empty, or cut short by a kill
-                run.read_line(json.loads(line))
+            try:
+                content = json.loads(line)
+            except ValueError:  # empty, or cut short by a kill
+                continue
+            run.read_line(content)
     except (OSError, LookupError, TypeError):
         run.key = ""
     if not run.key:

@@ -3,11 +3,12 @@
 import os
 import pwd
 import re
-import socket
 import subprocess
 import sys
 from collections import namedtuple
 from contextlib import nullcontext
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from threading import Thread
 from unittest.mock import Mock
 
 import pytest
@@ -121,10 +122,13 @@ def test_it_waits_for_no_program_or_network(monkeypatch):
     assert doctor.output_of(sys.executable, "-c", "import time; time.sleep(2)") is None
 
 
-def test_a_server_that_refuses_does_not_answer():
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    assert not doctor.answers(f"http://127.0.0.1:{port}")
+def test_a_server_answers_until_it_is_gone(monkeypatch):
+    monkeypatch.setenv("NO_PROXY", "*")
+    with HTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler) as server:  # it answers: 501
+        url = f"http://127.0.0.1:{server.server_port}"
+        Thread(target=server.handle_request, daemon=True).start()
+        assert doctor.answers(url)
+    assert not doctor.answers(url)
 
 
 def test_packages_are_compared_with_what_is_pinned(monkeypatch):

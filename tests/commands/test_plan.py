@@ -106,6 +106,7 @@ def test_memory_is_that_of_one_worker_with_its_micro_batch(name, setting, micro_
     run = planned("free_k1", f"experiment={name}", f"compute.{setting}")
     assert run.micro_batch == micro_batch
     assert run.memory == memory(run.spec.config, run.vocabulary, micro_batch, **worker)
+    assert run.flops_per_token == flops_per_token(run.spec.config, run.vocabulary).total
 
 
 def test_a_run_fits_whose_memory_is_below_that_of_the_gpu():

@@ -460,7 +460,8 @@ def test_a_full_disk_is_one_line_and_what_is_finished_is_kept(tmp_path, monkeypa
 @pytest.mark.parametrize(
     ("texts", "changes", "words"),
     [
-        ([], {}, r"data\.x\.parts: no text, but 0 empty documents"),
+        ([], {}, r"data\.x\.parts: no text; empty documents: 0"),
+        ([""], {}, r"data\.x\.parts: no text; empty documents: 1"),
         (["a", "b"], {"validation_share": 1e-9}, r"data\.x\.validation_share: 1e-09 of 2 documents"
          " leaves the validation part empty; raise it"),
         (["a", "b"], {"validation_share": 0.999}, "leaves the train part empty; lower it"),

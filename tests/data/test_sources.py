@@ -174,6 +174,7 @@ def hub_files(folder):
 def test_a_source_goes_on_from_any_position(tmp_path, kind):
     if kind == "files":
         write_all(tmp_path)
+        (tmp_path / "c_empty.jsonl").write_bytes(b" \n\n")
         (tmp_path / "z.txt").write_text("plain")
         part = Files(root=str(tmp_path), pattern="*")
     else:

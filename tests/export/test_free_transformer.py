@@ -97,6 +97,7 @@ def test_the_code_is_ours_and_needs_nothing_of_ours(ours, make_tokens, tmp_path,
                 continue
             assert packages <= {"torch", "transformers", *sys.stdlib_module_names}, name
     assert files.keys() == needed
+    assert not {"objective.py", "hinge.py", "generate.py"} & needed, "of training, or ours alone"
     adapter = {"configuration_free_transformer.py", "modeling_free_transformer.py"}
     for name in adapter:  # transformers 4 copies what such lines of these two files name
         named = re.findall(r"^from \.(\w+) import$", files[name], re.MULTILINE)

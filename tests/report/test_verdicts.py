@@ -270,3 +270,4 @@ def test_verdicts_on_benchmarks_are_counted(tmp_path):
 
 def test_a_trend_may_rise():
     assert direction([1, 1.5, 2]) == "rises"
+    assert direction([1, 2, 1.5]) == "rises, though not at every step"

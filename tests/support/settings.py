@@ -41,7 +41,7 @@ def change(key: str, value: object) -> Callable[[], object]:
     """Change a setting of params.yaml in the current folder; returns what undoes it."""
     params: Any = OmegaConf.load("params.yaml")
     before = OmegaConf.select(params, key)
-    OmegaConf.update(params, key, value)
+    OmegaConf.update(params, key, value, merge=False)
     OmegaConf.save(params, "params.yaml")
     return partial(change, key, before)
 

@@ -136,6 +136,7 @@ def test_a_sweep_of_which_no_trial_is_done_is_an_error(ended, tmp_path, capsys):
         sweep.sweep_once(plan, tmp_path)
     said = capsys.readouterr().out
     assert re.search(rf"{name} +stopped early +50%.*\n{other} +failed", said)
+    assert [call.args[2] for call in sweep.end_trial.call_args_list] == [False, True]
     sweep.close_parent.assert_not_called()
 
 
@@ -148,7 +149,8 @@ def test_the_trials_are_listed_with_a_warning_and_how_to_go_on(
     name, other, *_ = plan.trials
     ended(**{other: ({FRACTION: 0.5}, None), name: ({BOUND: 0.5, ERROR: 0.1}, None)})
     sweep.sweep_once(plan, tmp_path)
-    assert [call.args[0].name for call in sweep.end_trial.call_args_list] == [other]
+    (call,) = sweep.end_trial.call_args_list
+    assert (call.args[0].name, call.args[2]) == (other, False)
     said = capsys.readouterr().out
     assert said.index(name) < said.index(other)
     assert "The best of 2 trials looks better than it is" in said

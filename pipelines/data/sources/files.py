@@ -32,8 +32,9 @@ class FileSource(Source):
     def __init__(self, key: str, part: Files, entries: Entries | None = None) -> None:
         """Lists files, opens none; UserError if none fits. ``entries`` overrides ``part``'s."""
         self.key, self.part = key, part
-        self.cut = f"; cut it into several, or leave its file out with {key}.exclude"
-        self.entries = entries or Folder(key, part.root, part.pattern, part.exclude).entries
+        self.advice = f"; cut it into several, or leave its file out with {key}.exclude"
+        folder = Folder(key, part.root, part.pattern, part.exclude)
+        self.entries = entries or folder.entries
         self.file = self.document = 0  # how many are behind the position, the latter of a file
         self.plain, files = True, Fingerprint()
         for entry in self.entries():
@@ -41,7 +42,7 @@ class FileSource(Source):
             self.plain &= self.kind(entry.path) == "text" and suffix(entry.path) not in COMPRESSIONS
         if not files.count:
             raise UserError(
-                f"{key}.pattern: {part.pattern} matches no file under {part.root}"
+                f"{key}.pattern: {part.pattern} matches no file under {folder.root}"
                 + " that is not excluded" * bool(part.exclude)
             )
         self.size, self.version = files.size, files.hex()
@@ -105,7 +106,7 @@ class FileSource(Source):
                     yield "", self.read_text(path, file)
 
     def read_text(self, path: Path, file: BinaryIO) -> bytes:
-        text = not_too_long(path, file.read(base.MAX_DOCUMENT + 1), self.cut)
+        text = not_too_long(path, file.read(base.MAX_DOCUMENT + 1), self.advice)
         if b"\0" in text:
             raise UserError(
                 f"{path}: binary, or UTF-16: it has a NUL byte; leave it out with "
@@ -118,7 +119,7 @@ class FileSource(Source):
         filled = ((number, line) for number, line in lines if not line.isspace())
         for number, line in islice(filled, skip, None):
             location = f"{path}:{number}"
-            not_too_long(location, line, self.cut)
+            not_too_long(location, line, self.advice)
             yield f":{number}", self.text_of_line(location, line)
 
     def text_of_line(self, location: str, line: bytes) -> bytes:
@@ -137,7 +138,7 @@ class FileSource(Source):
         for row, value in parquet.rows(self.key, field, path, skip):
             location = f"{path}: row {row}"
             text = text_of(self.key, field, location, {field: value})
-            yield f":{row}", not_too_long(location, text, self.cut)
+            yield f":{row}", not_too_long(location, text, self.advice)
 
 
 def distribution_source(key: str, part: Distributions) -> FileSource:

@@ -54,8 +54,10 @@ def sampled_tasks(family: Benchmarks) -> list[SampledTask]:
             n, ks = known[0].samples, [*known[0].pass_at]
             ways = dict.fromkeys(each.sampling for each in known)
             rows = [row for way in ways for row in way_rows(family.arms, task, way, n, ks)]
-            rows.sort(key=lambda row: [*Varied].index(row.sampling.varied))
-            rows.sort(key=lambda row: family.arms.index(row.arm))
+            order = [*Varied]
+            rows.sort(
+                key=lambda row: (family.arms.index(row.arm), order.index(row.sampling.varied))
+            )
             tables.append(SampledTask(task, n, ks, rows))
     return tables
 

@@ -56,8 +56,9 @@ class Score:
         if self.difference is None:
             return ""
         found = self.difference.verdict
-        signs = ("higher", "lower") if self.higher_is_better else ("lower", "higher")
-        return dict(zip(signs, ("better", "worse"), strict=True)).get(found, found)
+        if found not in ("higher", "lower"):
+            return found
+        return "better" if (found == "higher") == self.higher_is_better else "worse"
 
     @property
     def counts(self) -> bool:

@@ -139,9 +139,10 @@ def figure4(analysis: Analysis) -> Sequence[Block]:
 def score_rows(row: Row) -> list[dict[str, str]]:
     """The arm, below it its seeds where they are several, and the paper."""
     name, seeds, groups = row.arm.name, [*map(str, row.arm.seeds)], row.ours.groups
-    mean = f"mean of {len(seeds)}" if seeds[1:] else seeds[0]
+    several = len(seeds) > 1
+    mean = f"mean of {len(seeds)}" if several else seeds[0]
     lines = [(name, mean, groups, row.ours.scores)]
-    if seeds[1:]:
+    if several:
         by_seed = zip(seeds, scores_by_seed(row.arm), strict=True)
         lines += [(BELOW + name, seed, groups, scores) for seed, scores in by_seed]
     if row.paper:

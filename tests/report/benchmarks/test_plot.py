@@ -48,9 +48,10 @@ def test_a_panel_a_benchmark_by_the_papers_name_of_arms_with_budgets(found):
 def test_seeds_are_dots_lines_go_through_means_and_snapshots_are_hollow(found):
     axes, colour = during_training(found, STYLE).axes[0], STYLE["free"]["color"]
     for look, expected in (
-        ({"linestyle": ":"}, [0.15, 0.25]),
-        ({"linestyle": "-"}, [0.55]),
+        ({"linestyle": ":", "marker": "None"}, [0.15, 0.25]),
+        ({"linestyle": "-", "marker": "None"}, [0.55]),
         ({"marker": "o", "markerfacecolor": "white"}, [0.1, 0.2, 0.2, 0.3]),
         ({"marker": "o", "markerfacecolor": colour}, [0.5, 0.6]),
     ):
         assert heights(axes, color=colour, **look) == [pytest.approx(expected)]
+    assert len(heights(axes, color=colour)) == 4

@@ -44,7 +44,7 @@ VERDICTS = [  # errors of 0.02 each, so that two of their difference are 0.0566
 ]
 
 
-@rejects("if «self.higher_is_better→True» else", "a higher loss called better")
+@rejects('(found == "higher") == «self.higher_is_better→True» else', "a higher loss called better")
 def test_sign_is_of_the_score_and_verdict_of_the_metric(tmp_path):
     tasks = {
         f"{name}_{value}": {"base": task(0.3, **changes), "free": task(value, **changes)}
