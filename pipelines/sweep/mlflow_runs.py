@@ -65,11 +65,11 @@ def nest(spec: RunSpec, manifest: Manifest, trained: bool, parent: str) -> None:
 
 
 def end_trial(spec: RunSpec, parent: str, failed: bool) -> None:
-    """End the MLflow run of a trial that failed or, unless ``failed``, that ASHA stopped. A stopped
-    one ends it itself, unless its process was lost, which may even have been before it nested it.
+    """End the MLflow run of a trial that failed or, unless ``failed``, that ASHA stopped. A trial
+    ends its run itself, unless its process was lost, perhaps even before it nested the run.
     """
     manifest = make_manifest(spec, spec.shards())
     journal = journal_of(spec, manifest, is_trained(spec, manifest), go_on=True)
-    if failed or journal.run.status == "RUNNING":
+    if journal.run.status == "RUNNING":
         journal.append(parent=parent)
         Tracking(journal).finish("FAILED" if failed else "KILLED")
