@@ -25,9 +25,9 @@ from pathlib import Path
 from pipelines import cli
 from pipelines.common.atomic_files import ROOT, check_writable
 from pipelines.common.console import aligned
-from pipelines.common.dvc_command import git_refusal, in_git
 from pipelines.common.errors import UserError, unnamed_user
 from pipelines.common.shell_paths import ray_failure, special
+from pipelines.common.without_git import git_refusal, in_git
 
 INSTALLED_EXTRAS = ("lab", "cluster", "suite", "export")  # that `make` installs
 OK, COSTS, STOPS = "ok", "–", "!!"

@@ -18,8 +18,8 @@ import click
 
 from pipelines import cli
 from pipelines.common.atomic_files import alone
-from pipelines.common.dvc_command import allow_no_git
 from pipelines.common.errors import UserError
+from pipelines.common.without_git import allow_no_git
 
 USAGE = "usage: python -m pipelines.job <folder that all nodes share> -- <command> [<argument> …]"
 BROUGHT = ".brought.json"  # the files of the last job, to remove those that are gone

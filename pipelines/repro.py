@@ -23,10 +23,11 @@ from pipelines import cli
 from pipelines.artifacts.paths import report_folder
 from pipelines.artifacts.run_spec import RunSpec
 from pipelines.common.arguments import jobs, overrides
-from pipelines.common.dvc_command import allow_no_git, check_git, dvc_command, dvc_environment
+from pipelines.common.dvc_command import dvc_command, dvc_environment
 from pipelines.common.dvc_repair import repair
 from pipelines.common.errors import UserError
 from pipelines.common.pipeline_lock import pipeline_alone
+from pipelines.common.without_git import allow_no_git, check_git
 from pipelines.compose import compose_valid, write_params
 from pipelines.config.load import load_experiment
 from pipelines.config.schema import Experiment

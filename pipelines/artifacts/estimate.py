@@ -1,15 +1,12 @@
-"""A figure with its standard error, as evaluation writes it, and what results of a budget have."""
+"""A figure with its standard error, as evaluation writes it."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from math import isnan, nan
-from typing import Any, ClassVar, Self, TypeVar
+from typing import ClassVar
 
 from torch import Tensor
 
 from ftmodel.analysis.statistics import mean_and_error
-from pipelines.artifacts.run_spec import RunSpec
-from pipelines.config.derived import Budget
 
 
 @dataclass(frozen=True)
@@ -52,30 +49,3 @@ def document_sums(values: Tensor, document: Tensor) -> tuple[Tensor, Tensor]:
     _, index, counts = document.unique(return_inverse=True, return_counts=True)
     zeros = values.new_zeros(len(counts), *values.shape[1:])
     return zeros.index_add_(0, index, values), counts
-
-
-@dataclass(frozen=True)
-class BudgetResult:
-    """Of a run's model at one of its token budgets."""
-
-    tokens: int  # trained on by then
-    listed: int  # as configured
-    annealed: bool
-
-    @classmethod
-    def of(cls, spec: RunSpec, budget: Budget, **results: Any) -> Self:
-        tokens = budget.steps * spec.batch_tokens
-        return cls(tokens=tokens, listed=budget.listed, annealed=budget.annealed, **results)
-
-
-Result = TypeVar("Result", bound=BudgetResult)
-
-
-def in_last_third(budgets: Sequence[Result]) -> list[Result]:
-    """The budgets in the last third of the training, of all its budgets as they rise."""
-    return [entry for entry in budgets if 3 * entry.tokens >= 2 * budgets[-1].tokens]
-
-
-def late_tokens(budgets: Sequence[BudgetResult]) -> tuple[int, ...]:
-    """Tokens of each budget in the last third: only means over the same ones are compared."""
-    return tuple(entry.tokens for entry in in_last_third(budgets))

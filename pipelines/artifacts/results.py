@@ -14,8 +14,9 @@ from ftmodel.analysis.bit_information import NetInformation
 from ftmodel.analysis.calibration import Calibration
 from ftmodel.analysis.permutation import Chance
 from ftmodel.synthetic.target_scores import Scores
+from pipelines.artifacts.budget_results import BudgetResult
 from pipelines.artifacts.checkpoint import Manifest
-from pipelines.artifacts.estimate import BudgetResult, Estimate as Estimate
+from pipelines.artifacts.estimate import Estimate as Estimate
 from pipelines.artifacts.latent_results import InformativeBit, SequenceZ, Steering, Swap
 from pipelines.artifacts.result_files import (
     flat as flat,

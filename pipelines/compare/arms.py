@@ -12,7 +12,8 @@ from math import hypot, inf, nan
 from statistics import fmean, stdev
 from typing import Any
 
-from pipelines.artifacts.estimate import Estimate, in_last_third
+from pipelines.artifacts.budget_results import in_last_third
+from pipelines.artifacts.estimate import Estimate
 from pipelines.artifacts.results import Figures
 from pipelines.artifacts.run_results import RunResults
 from pipelines.config import arms as config_arms

@@ -6,7 +6,8 @@ difference over documents is not known, and seeds alone decide what counts.
 
 from dataclasses import dataclass
 
-from pipelines.artifacts.estimate import Estimate, late_tokens
+from pipelines.artifacts.budget_results import late_tokens
+from pipelines.artifacts.estimate import Estimate
 from pipelines.compare.arms import Arm, OverSeeds, grouped, over_seeds
 from pipelines.compare.comparison import Comparison, from_plain
 

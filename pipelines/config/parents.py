@@ -9,8 +9,9 @@ from pipelines.config.schema import Arm, Experiment
 
 def parent_fits(experiment: Experiment, key: str, run: Arm) -> None:
     start = run.init_from
-    for setting in ("extra_blocks", "random_prefix") if start else ():
-        if count := getattr(run, setting):
+    for setting in ("extra_blocks", "random_prefix"):
+        count = getattr(run, setting)
+        if start and count:
             raise ValueError(f"{key}.{setting}: {count}, but its parent has none")
     if start.run is None:
         if start:

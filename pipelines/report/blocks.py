@@ -1,13 +1,9 @@
 """What a section is made of. markdown.py writes blocks; html.py makes the page of that Markdown."""
 
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 
 from matplotlib.figure import Figure
-
-from pipelines.common.atomic_files import ROOT
 
 BELOW = "↳ "  # begins the name of a row that belongs to the row above it
 NOT_COMPARABLE = " (not comparable)"  # ends the head of a column that arms may not be compared by
@@ -76,20 +72,6 @@ def table(rows: Iterable[Mapping[str, str] | Sequence[tuple[str, str]]]) -> list
 
 def heading(words: str) -> Text:
     return Text(f"### {words}")
-
-
-@cache
-def paragraphs() -> dict[str, str]:
-    """The first paragraph under each title of docs/report.md, which is what a report says of that
-    part; links lead from the folder of a report, and only a list has several lines.
-    """
-    text = (ROOT / "docs/report.md").read_text(encoding="utf-8").replace("](", "](../../docs/")
-    found = re.findall(r"^#+ (.+)\n\n((?:.+\n)+)", text, re.MULTILINE)
-    return {title: re.sub(r"\n(?!- )", " ", words.strip()) for title, words in found}
-
-
-def explained(title: str) -> Text:
-    return Text(paragraphs()[title])
 
 
 def fold(title: str, blocks: Sequence[Block]) -> Group:

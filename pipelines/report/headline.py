@@ -23,10 +23,15 @@ LOOKS = {  # by verdict: colour, and what stands beside the difference
 }
 ROW_INCHES = 0.36
 MAX_THRESHOLDS = 100  # that a linear axis reaches
+BOUND, BAR, SEED = (
+    "NLL of a baseline, filtering bound of a Free Transformer",
+    "a difference counts if its bar does not reach 0",
+    "a seed",
+)
 LEGEND: dict[str, Style] = {
-    "NLL of a baseline, filtering bound of a Free Transformer": {"marker": "D", "ms": 7, "ls": ""},
-    "a difference counts if its bar does not reach 0": {"lw": 1.6, "marker": "|", "ms": 7},
-    "a seed": {"marker": "o", "ms": 4.5, "mfc": "white", "ls": ""},
+    BOUND: {"color": GREY, "marker": "D", "ms": 7, "ls": ""},
+    BAR: {"color": GREY, "lw": 1.6, "marker": "|", "ms": 7},
+    SEED: {"color": GREY, "marker": "o", "ms": 4.5, "mfc": "white", "ls": ""},
 }
 
 
@@ -48,8 +53,7 @@ def picture(analysis: Analysis) -> Figure | None:
     for axes, (name, baseline, compared) in zip(grid, panels, strict=True):
         draw_family(axes, name, baseline, compared)
         seeds = max(seeds, *(len(arm.runs) for c in compared for arm in (c.arm, c.other)))
-    looks = {k: {"color": GREY} | look for k, look in LEGEND.items() if seeds > 1 or k != "a seed"}
-    below(figure, looks, 2)
+    below(figure, {k: look for k, look in LEGEND.items() if seeds > 1 or k != SEED}, 2)
     return figure
 
 
@@ -61,9 +65,15 @@ def draw_family(axes: Axes, name: str, baseline: Arm, comparisons: list[Comparis
     for row, comparison in enumerate(comparisons, start=1):
         colour, words = LOOKS["loose" if comparison.may_be_loose else comparison.verdict]
         draw_arm(axes, row, comparison.arm, zero, colour, comparison.threshold)
-        said = f"{signed(comparison.mean)}{comparison.convergence}  {words}"
-        look: Style = {"color": colour, "fontsize": 10, "va": "center"}
-        axes.text(1.015, row, said, transform=axes.get_yaxis_transform(), **look)
+        axes.text(
+            1.015,
+            row,
+            f"{signed(comparison.mean)}{comparison.convergence}  {words}",
+            color=colour,
+            va="center",
+            fontsize=10,
+            transform=axes.get_yaxis_transform(),
+        )
     arms = [baseline, *(comparison.arm for comparison in comparisons)]
     title = f"{name}: held-out bound minus that of {baseline.name} ({zero:.4f} {unit})"
     scale = ""
@@ -87,9 +97,18 @@ def draw_arm(
 ) -> None:
     """The mean, its bar and the seeds."""
     known = threshold is None or not isnan(threshold)
-    bar, face = (threshold, colour) if known else (None, "white")
-    look: Style = {"fmt": "D", "ms": 7, "lw": 1.6, "capsize": 3, "color": colour, "zorder": 3}
-    axes.errorbar(arm.bound().mean - zero, row, xerr=bar, mfc=face, **look)
+    axes.errorbar(
+        arm.bound().mean - zero,
+        row,
+        xerr=threshold if known else None,
+        fmt="D",
+        ms=7,
+        lw=1.6,
+        capsize=3,
+        color=colour,
+        mfc=colour if known else "white",
+        zorder=3,
+    )
     if len(arm.runs) > 1:
         seeds = [bound - zero for bound in arm.bounds()]
         axes.plot(seeds, [row] * len(seeds), "o", ms=4.5, color=colour, mfc="white", zorder=4)

@@ -5,7 +5,8 @@ import re
 from collections.abc import Sequence
 
 from pipelines.common.printable import printable
-from pipelines.report.blocks import Block, Group, Picture, Samples, Section, Table, Text, paragraphs
+from pipelines.report.blocks import Block, Group, Picture, Samples, Section, Table, Text
+from pipelines.report.explanations import anchor, paragraphs
 
 MARKUP = re.compile(r"[\\`*\[\]#|~$]|(?<!\w)_|_(?!\w)|!(?=\[)")  # not a _ within a name
 NUMBERS = re.compile(r"(\*\*)?[−+≤±]? ?\d.*|–?")
@@ -46,11 +47,6 @@ def table(head: list[str], rows: list[list[str]]) -> str:
         for i, column in enumerate(columns)
     ]
     return "\n".join(f"| {' | '.join(cells)} |" for cells in (head, sides, *rows))
-
-
-def anchor(title: str) -> str:
-    """Of a heading, as GitHub names it."""
-    return re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-")
 
 
 def section(topic: Section) -> str:

@@ -31,10 +31,10 @@ from pipelines.config.schema import Experiment
 from pipelines.report import expectation, headline, markdown, tables
 from pipelines.report.analysis import Analysis
 from pipelines.report.blocks import Block, Picture, figures
+from pipelines.report.explorer import explorer_families
 from pipelines.report.html import html
 from pipelines.report.sections import all_sections
 from pipelines.report.sections.figure4 import figure4_csv
-from pipelines.report.sections.texts import explorer_families
 from pipelines.report.verdicts import findings, how_far
 from pipelines.tracking.store import run_pages
 

@@ -109,7 +109,6 @@ def summary(analysis: Analysis, page: Path) -> str:
     cells = [summary_row(arm, analysis.uses.get(arm.name)) for arm in analysis.arms]
     heads = [head for head in cells[0] if any(row[head] != "–" for row in cells)]
     lines = aligned([heads, *([row[head] for head in heads] for row in cells)])
-    suites = [suite for suite in analysis.benchmarks if suite.baseline]
     notes = {
         "bits/token": "bits: NLL of a baseline, filtering bound of a Free Transformer; ± standard "
         "error over documents",
@@ -126,15 +125,21 @@ def summary(analysis: Analysis, page: Path) -> str:
             *(note for head, note in notes.items() if head in heads),
             "",
             *(f"{data}: {answer(data, analysis)}" for data in analysis.by_data),
-            *(
-                f"{arm.name} on benchmarks: {', '.join(words)}"
-                for arm in analysis.arms
-                if (words := on_benchmarks(suites, arm))
-            ),
+            *benchmark_lines(analysis),
             f"The report is in {page}. Next: `make ui` (MLflow){sampling(analysis)}.",
             "",
         )
     )
+
+
+def benchmark_lines(analysis: Analysis) -> list[str]:
+    """How the arms compare with their baselines on benchmarks."""
+    suites = [suite for suite in analysis.benchmarks if suite.baseline]
+    return [
+        f"{arm.name} on benchmarks: {', '.join(words)}"
+        for arm in analysis.arms
+        if (words := on_benchmarks(suites, arm))
+    ]
 
 
 def kl_share(use: UseOfZ) -> float:
@@ -144,22 +149,20 @@ def kl_share(use: UseOfZ) -> float:
 
 def sampling(analysis: Analysis) -> str:
     """A command that generates with the Free Transformer that uses z most and stays valid."""
-    valid_use = {}
-    for use in (use for use in analysis.uses.values() if use.arm.run.kappa_bits):
+
+    def valid_use(use: UseOfZ) -> float:
         valid = arm_scores(use.arm).get("valid_fresh")
-        valid_use[use.arm.first.name] = kl_share(use) * (1.0 if valid is None else valid)
-    best = max(valid_use, key=valid_use.__getitem__, default=None)
-    return f", `ftlab sample {best} --z pinned`" if best else ""
+        return kl_share(use) * (1.0 if valid is None else valid)
+
+    uses = [use for use in analysis.uses.values() if use.arm.run.kappa_bits]
+    best = max(uses, key=valid_use, default=None)
+    return f", `ftlab sample {best.arm.first.name} --z pinned`" if best else ""
 
 
 def summary_row(arm: Arm, use: UseOfZ | None) -> dict[str, str]:
     kl, bound = arm.figures("bits_per_token").kl, arm.bound()
     scores = arm_scores(arm)
     spread = "" if isnan(bound.spread) else f": {bound.spread:.4f}"
-    used = "–"
-    if use and arm.run.kappa_bits:
-        note = " (differs by seed)" if use.divided else " (ignored)" * use.ignored
-        used = f"{kl_share(use):.0%}{note}"
     return {
         "arm": arm.name + (f" ({arm.collapse})" if arm.collapsed else ""),
         "data": arm.run.data,
@@ -168,9 +171,15 @@ def summary_row(arm: Arm, use: UseOfZ | None) -> dict[str, str]:
         "bits/byte": str(bound) if arm.unit == "bits_per_byte" else "–",
         "bits/token": str(arm.bound("bits_per_token")),
         "KL bits": f"{kl.mean:.4f}" if kl else "–",
-        "use of z": used,
+        "use of z": use_cell(use) if use and arm.run.kappa_bits else "–",
         "gap": f"{arm.gap.mean:.4f}" if arm.gap else "–",
         "valid": number(scores.get("valid_fresh"), 2),
         "pinned": number(scores.get("ratio"), 2),
         "noise": number(scores.get("noise_pinned"), 2),
     }
+
+
+def use_cell(use: UseOfZ) -> str:
+    return f"{kl_share(use):.0%}" + (
+        " (differs by seed)" if use.divided else " (ignored)" * use.ignored
+    )

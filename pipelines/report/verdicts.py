@@ -8,7 +8,8 @@ from pipelines.compare.comparison import Comparison
 from pipelines.compare.use_of_z import UseOfZ
 from pipelines.report.analysis import Analysis
 from pipelines.report.benchmarks.table import Benchmarks
-from pipelines.report.blocks import Block, Table, Text, explained, fold, paragraphs, table
+from pipelines.report.blocks import Block, Table, Text, fold, table
+from pipelines.report.explanations import explained, paragraphs
 from pipelines.report.sections.figure4 import arm_scores
 from pipelines.report.wording import count, estimate, in_words, listed, verdict
 

@@ -14,15 +14,12 @@ Each task's outcome is kept in resume/ until all are done: a stage that was kill
 """
 
 import gzip
-import json
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from functools import partial
-from hashlib import sha256
 from pathlib import Path
 from traceback import format_exc
-from typing import Any, TypeVar
 
 import click
 import torch
@@ -32,7 +29,6 @@ from pipelines.artifacts.checkpoint import Manifest
 from pipelines.artifacts.manifest import load_trained
 from pipelines.artifacts.run_spec import RunSpec
 from pipelines.artifacts.suite_results import (
-    SampledScore,
     SuiteBudget,
     SuiteResults,
     TaskResult,
@@ -41,7 +37,7 @@ from pipelines.artifacts.suite_results import (
 )
 from pipelines.cluster.dispatch import here_or_on_a_worker
 from pipelines.common.arguments import entries
-from pipelines.common.atomic_files import alone, replace_folder, write_file
+from pipelines.common.atomic_files import alone, replace_folder
 from pipelines.common.errors import UNWRITABLE, UserError
 from pipelines.common.file_listing import words_of
 from pipelines.common.gpu_memory import full_memory
@@ -50,54 +46,17 @@ from pipelines.common.source_code import code_version
 from pipelines.common.strict_json import dumps
 from pipelines.config.derived import Budget
 from pipelines.config.frozen import REUSED, Frozen, freeze
-from pipelines.config.suite import Suite, SuiteTask
+from pipelines.config.suite import Suite
 from pipelines.suite.benchmark_data import fetched
 from pipelines.suite.lm import FreeTransformerLM
 from pipelines.suite.pass_at_k import SampledOutcome, run_sampled, samplings
+from pipelines.suite.progress import Progress
 from pipelines.suite.task_figures import LoggedSample
 from pipelines.suite.task_index import harness_version, version_of_ours
 from pipelines.suite.tasks import Outcome, Skipped, run_task
 from pipelines.tracking.sync import sync_stage
 
 SAMPLES = "suite_samples"
-AnyOutcome = TypeVar("AnyOutcome", Outcome, SampledOutcome)
-RESULTS = {Outcome: TaskResult, SampledOutcome: SampledScore}  # what an outcome begins with
-
-
-class Progress:
-    """The outcomes of a checkpoint's tasks so far, in files that survive a kill."""
-
-    def __init__(self, folder: Path, decisive: str) -> None:
-        self.folder, self.decisive = folder, decisive
-        self.used: set[Path] = set()
-        folder.mkdir(parents=True, exist_ok=True)
-
-    def outcome(
-        self, name: str, spec: SuiteTask, kind: type[AnyOutcome], make: Callable[[], AnyOutcome]
-    ) -> AnyOutcome:
-        """The one that is kept here, or a new one, to be kept."""
-        key = sha256(f"{self.decisive} {spec}".encode()).hexdigest()[:16]
-        path = self.folder / f"{name}-{key}.json"
-        self.used.add(path)
-        if path.exists():
-            try:
-                # no pydantic: a text of a benchmark may hold what is no Unicode character
-                result, scores, log = json.loads(path.read_text(encoding="utf-8"))
-                known: Any = result_files.validate(RESULTS[kind], json.dumps(result).encode())
-                return kind(known, scores, log)
-            except (ValueError, TypeError, RecursionError):
-                print(f"{path} is damaged: {name} is scored again", flush=True)
-        outcome = make()
-        new, scores, log = outcome
-        write_file(path, dumps([asdict(new), scores, log]))
-        return outcome
-
-    def remove(self) -> None:
-        """Those of other settings or another checkpoint stay."""
-        for path in self.used:
-            path.unlink(missing_ok=True)
-        with suppress(OSError):  # not empty
-            self.folder.rmdir()
 
 
 @dataclass

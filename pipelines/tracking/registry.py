@@ -11,7 +11,7 @@ from pipelines.artifacts.checkpoint import Manifest
 from pipelines.artifacts.paths import published_journal
 from pipelines.common.errors import UserError
 from pipelines.tracking.measured import read_tracked
-from pipelines.tracking.store import Store
+from pipelines.tracking.store import AWAY, Store
 from pipelines.tracking.sync import Sync
 from pipelines.tracking.tracked import model_name
 
@@ -43,13 +43,17 @@ class ModelEntry:
         In a store of this machine a tag names the path: its own place is absolute, and a moved or
         copied project would not find it, or write into another's.
         """
-        client = self.client
-        with self.store.answering():
+        try:
             if is_local_uri(self.place):
-                client.set_logged_model_tags(self.id, {"exported": str(path)})
+                self.client.set_logged_model_tags(self.id, {"exported": str(path)})
                 return f"models:/{self.id}: in MLflow, the tag `exported` names it"
+            client = self.client
             log = client.log_model_artifacts if path.is_dir() else client.log_model_artifact
             log(self.id, str(path))
+        except AWAY as error:
+            raise UserError(
+                f"{path} is written; MLflow at {self.store.uri} did not take it: {error}"
+            ) from None
         return f"models:/{self.id}: the same, in MLflow"
 
 

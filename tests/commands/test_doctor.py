@@ -16,8 +16,8 @@ import pytest
 from pipelines import doctor
 from pipelines.common import errors
 from pipelines.common.atomic_files import ROOT
-from pipelines.common.dvc_command import check_git
 from pipelines.common.errors import UserError
+from pipelines.common.without_git import check_git
 from pipelines.doctor import COSTS, OK, STOPS
 from tests.support.mutants import rejects
 

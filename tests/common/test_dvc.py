@@ -8,8 +8,9 @@ import pytest
 from dvc.exceptions import DvcException
 from dvc.repo import Repo
 
-from pipelines.common.dvc_command import allow_no_git, dvc_environment
+from pipelines.common.dvc_command import dvc_environment
 from pipelines.common.dvc_repair import LOCKFILE, RWLOCK, repair
+from pipelines.common.without_git import allow_no_git
 from tests import ROOT
 from tests.support.mutants import rejects
 

@@ -3,7 +3,7 @@
 import json
 import re
 
-from pipelines.report.sections.texts import explorer_families
+from pipelines.report.explorer import explorer_families
 from tests.support.mutants import rejects
 from tests.support.results import analysis_of, change, run, write_experiment
 

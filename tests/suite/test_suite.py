@@ -22,7 +22,8 @@ from pipelines.common.errors import UserError
 from pipelines.config.load import load_experiment
 from pipelines.config.suite import SuiteTask
 from pipelines.suite import benchmark_data, stage as suite, task_index
-from pipelines.suite.stage import Progress, decisive, score_run
+from pipelines.suite.progress import Progress
+from pipelines.suite.stage import decisive, score_run
 from pipelines.suite.tasks import Outcome
 from tests.support.mutants import rejects
 from tests.support.training import same, tracked_runs, train_run

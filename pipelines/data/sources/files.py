@@ -33,8 +33,11 @@ class FileSource(Source):
         """Lists files, opens none; UserError if none fits. ``entries`` overrides ``part``'s."""
         self.key, self.part = key, part
         self.advice = f"; cut it into several, or leave its file out with {key}.exclude"
-        folder = Folder(key, part.root, part.pattern, part.exclude)
-        self.entries = entries or folder.entries
+        root: str | Path = part.root
+        if entries is None:
+            folder = Folder(key, part.root, part.pattern, part.exclude)
+            root, entries = folder.root, folder.entries
+        self.entries = entries
         self.file = self.document = 0  # how many are behind the position, the latter of a file
         self.plain, files = True, Fingerprint()
         for entry in self.entries():
@@ -42,7 +45,7 @@ class FileSource(Source):
             self.plain &= self.kind(entry.path) == "text" and suffix(entry.path) not in COMPRESSIONS
         if not files.count:
             raise UserError(
-                f"{key}.pattern: {part.pattern} matches no file under {folder.root}"
+                f"{key}.pattern: {part.pattern} matches no file under {root}"
                 + " that is not excluded" * bool(part.exclude)
             )
         self.size, self.version = files.size, files.hex()

@@ -12,7 +12,8 @@ from math import hypot, nan
 import torch
 
 from ftmodel.analysis.differences import DocumentError, document_error
-from pipelines.artifacts.estimate import Estimate, in_last_third, late_tokens
+from pipelines.artifacts.budget_results import in_last_third, late_tokens
+from pipelines.artifacts.estimate import Estimate
 from pipelines.artifacts.run_results import RunResults
 from pipelines.artifacts.suite_results import SuiteResults, TaskResult, TaskScore
 from pipelines.compare.arms import Arm, OverSeeds, families, grouped, over_seeds

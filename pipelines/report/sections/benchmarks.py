@@ -10,7 +10,8 @@ from pipelines.report.benchmarks.paper_tables import PaperScores, PaperTable, ne
 from pipelines.report.benchmarks.pass_at_k import sampled_tasks
 from pipelines.report.benchmarks.plot import during_training, with_budgets
 from pipelines.report.benchmarks.table import Benchmarks, Score, Scores, Task, alike, suite_of
-from pipelines.report.blocks import Block, Picture, Table, Text, explained, heading, table
+from pipelines.report.blocks import Block, Picture, Table, Text, heading, table
+from pipelines.report.explanations import explained
 from pipelines.report.markdown import escaped
 from pipelines.report.sections import titled
 from pipelines.report.wording import estimate, listed, magnitude, number, signed

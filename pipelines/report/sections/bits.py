@@ -20,11 +20,11 @@ from pipelines.report.blocks import (
     Samples,
     Table,
     Text,
-    explained,
     fold,
     heading,
     table,
 )
+from pipelines.report.explanations import explained
 from pipelines.report.sections import titled
 from pipelines.report.style import COLOURS, GREY, Style, below, panels, plain
 from pipelines.report.wording import estimate, number

@@ -24,12 +24,12 @@ from pipelines.report.blocks import (
     Picture,
     Samples,
     Text,
-    explained,
     fold,
     heading,
     side_by_side,
     table,
 )
+from pipelines.report.explanations import explained
 from pipelines.report.html import character_kinds
 from pipelines.report.sections import titled
 from pipelines.report.sections.target import target_figures

@@ -117,7 +117,8 @@ def what_z_says(arms: list[Arm], style: Mapping[str, Style]) -> Figure:
         if uniform:
             draw_seeds(unfair, [by_position(z.next_bits) for z in details(arm)], colour)
     start.axhline(START_BITS, ls="--", lw=1.2, color=GREY)
-    words, across = f"all there is to know: {START_BITS:.2f} bits", start.get_yaxis_transform()
+    words = f"all there is to know: {START_BITS:.2f} bits"
+    across = start.get_yaxis_transform()
     start.text(0.985, START_BITS + 0.08, words, color=GREY, ha="right", transform=across)
     start.set_ylim(min(0.0, start.get_ylim()[0]), START_BITS + 0.55)
     start.set_yticks(range(6))

@@ -7,7 +7,8 @@ from ftmodel.analysis.permutation import adjusted
 from pipelines.artifacts.estimate import Estimate
 from pipelines.artifacts.latent_results import Clusters, Steering
 from pipelines.report.analysis import Analysis
-from pipelines.report.blocks import Block, Table, explained, table
+from pipelines.report.blocks import Block, Table, table
+from pipelines.report.explanations import explained
 from pipelines.report.sections import titled
 from pipelines.report.wording import estimate, number, p_value
 

@@ -1,0 +1,33 @@
+"""Results of a run's model at one of its token budgets."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Self, TypeVar
+
+from pipelines.artifacts.run_spec import RunSpec
+from pipelines.config.derived import Budget
+
+
+@dataclass(frozen=True)
+class BudgetResult:
+    tokens: int  # trained on by then
+    listed: int  # as configured
+    annealed: bool
+
+    @classmethod
+    def of(cls, spec: RunSpec, budget: Budget, **results: Any) -> Self:
+        tokens = budget.steps * spec.batch_tokens
+        return cls(tokens=tokens, listed=budget.listed, annealed=budget.annealed, **results)
+
+
+T = TypeVar("T", bound=BudgetResult)
+
+
+def in_last_third(budgets: Sequence[T]) -> list[T]:
+    """The budgets in the last third of the training, of all its budgets as they rise."""
+    return [entry for entry in budgets if 3 * entry.tokens >= 2 * budgets[-1].tokens]
+
+
+def late_tokens(budgets: Sequence[BudgetResult]) -> tuple[int, ...]:
+    """Tokens of each budget in the last third: only means over the same ones are compared."""
+    return tuple(entry.tokens for entry in in_last_third(budgets))
