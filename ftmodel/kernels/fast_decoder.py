@@ -22,7 +22,6 @@ from ftmodel.model.free_transformer import FreeTransformer
 from ftmodel.model.layers import Attention, Block
 from ftmodel.model.positions import Positions, rope_table
 
-MAX_CPU_ROWS = 64  # with more, FastDecoder is less than 1.2 times as fast as the model on a CPU
 BMM_HEADS = 64  # of all rows, from which on two bmm are faster than PyTorch's attention, on a CPU
 
 
@@ -277,11 +276,8 @@ def decoder(
     fast = exact and all(map(readable, model.blocks))
     if rounded and not (fast and rounded.model is model):
         raise ValueError("rounded weights need a decoder in float32 of the same model")
-    keys = cache[-1].keys
-    assert keys is not None, "an empty cache: the first tokens go through the model"
-    many = keys.device.type == "cpu" and len(keys) > MAX_CPU_ROWS
     return (
         FastDecoder(model, cache, padding, rounded, codes)
-        if fast and (rounded or not many)
+        if fast
         else PlainDecoder(model, cache, padding, codes)
     )

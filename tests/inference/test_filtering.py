@@ -12,7 +12,7 @@ from ftmodel.designs.prior import UniformPrior
 from ftmodel.inference import filtering
 from ftmodel.inference.bounds import NOISE_STEPS, latent_bounds
 from ftmodel.inference.filtering import filtering_bound, propose, stratified, systematic
-from ftmodel.kernels import fast_decoder
+from ftmodel.kernels.fast_decoder import FastDecoder, PlainDecoder
 from ftmodel.model.cache import LayerCache
 from ftmodel.model.config import ModelConfig
 from ftmodel.model.mapper import pack_bits, pinned_noise
@@ -263,9 +263,9 @@ def test_it_is_the_same_by_either_decoder(make_model, make_tokens, monkeypatch, 
     """Where the last block alone reads z, and has a cache."""
     model, tokens, bounds = make_model(latent=latent, latent_block=4), make_tokens(5, 9), []
     noise = torch.rand(5, 5, 8, 3, generator=rng)
-    for most in (0, 64):
-        noise[4, ..., 1:] = most / 100  # resampling uses the first of H numbers
-        monkeypatch.setattr(fast_decoder, "MAX_CPU_ROWS", most)
+    for unread, kind in enumerate((FastDecoder, PlainDecoder)):
+        noise[4, ..., 1:] = unread / 2  # resampling uses the first of H numbers
+        monkeypatch.setattr(filtering, "decoder", kind)
         draws = iter(noise)
         inputs, targets = tokens[:, :-1], tokens[:, 1:]
         bounds.append(filtering_bound(model, inputs, targets, 4, draws.__next__, None, 1.1))
