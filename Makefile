@@ -36,6 +36,8 @@ export PATH := $(CURDIR)/.venv/bin:$(PATH)
 # relative, as pip takes a space for the end of a path
 export PIP_CONSTRAINT := constraints.txt
 export MLFLOW_DISABLE_TELEMETRY := true
+# containers often set it: each process would compile all that it imports
+export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: repro doctor check lint quick test test-slow test-cluster mutants mutation format ui plots \
 	experiments bench gpu docs
