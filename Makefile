@@ -7,7 +7,8 @@
 #              of make test-cluster, on Ray
 # make mutants each mistake that a test declares with @rejects is made, and that test must fail; some of
 #              them: MUTANTS='KL encoder', or MUTANTS=--only-recent
-# make mutation  mistakes made by rule in ftmodel/ that no test notices: hours; MODULES='analysis model'
+# make mutation  mistakes made by rule that no test notices: hours, but a call goes on where the one before
+#              ended; MODULES='train model' for some packages, or MODULES='--only-recent --minutes=3'
 # make ui      MLflow, on this machine only  make format  apply the formatter
 # make docs    the site with all pages and the gallery, to be read without a network: site/index.html
 # make plots   the training curves, drawn by DVC without a network: dvc_plots/index.html

@@ -1,196 +1,196 @@
-"""Search for mistakes in ftmodel that no test notices.
+"""Search for mistakes in ftmodel and pipelines that no test notices.
 
-Cosmic Ray's operators make the mistakes: another operator, comparison, number or truth value. Each
-is made in a copy of the project, where the tests that execute its line run, fastest first, until
-one fails. Results go to mutation/<package>.jsonl; the next call tries only mistakes that survived
-or whose module has changed. Tests that do not end say nothing: there may be an endless loop, or a
-busy machine. tests/equivalent_mutants.yaml names changed lines that compute the same as the code,
-each with the reason: they are not counted.
+tests/support/mistakes.py makes the mistakes, and tests/support/forked_tests.py tries them, each
+with the tests that execute its statement: those of the closest file first, then the fastest.
+Mistakes in what a module does when it is imported are tried in a copy of the project. Results go to
+mutation/<package>.jsonl; the next call goes on from there, and tries again what survived. Tests
+that do not end say nothing: there may be an endless loop, or a busy machine.
+tests/equivalent_mutants.yaml names changed lines that compute the same as the code, each with the
+reason: they are not counted.
 """
 
-import ast
 import json
+import pickle
+import re
 import sys
-import xml.etree.ElementTree as ElementTree
-from collections import defaultdict
-from collections.abc import Iterator
+import time
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
 from functools import partial
 from hashlib import sha256
+from pathlib import Path
 
 import click
 import yaml
-from cosmic_ray.ast import ast_nodes, get_ast
-from cosmic_ray.mutating import mutate_code
-from cosmic_ray.plugins import get_operator
-from coverage import CoverageData
 
 from tests import ROOT
-from tests.support.bench import Bench, bench
-
-PROCESSES = 2
-PACKAGES = ["analysis", "conversion", "costs", "designs", "inference", "kernels", "model"]
-PACKAGES += ["schedule", "synthetic"]  # the first is a module
-TESTS = (
-    *(f"tests/{package}" for package in PACKAGES if package not in ("costs", "schedule")),
-    *("tests/evaluate", "tests/test_costs.py", "tests/test_scaling.py"),
+from tests.support.bench import Bench, bench, git
+from tests.support.forked_tests import (
+    KILLED,
+    MAX_SECONDS,
+    MODULE_LEVEL,
+    NO_END,
+    PROCESSES,
+    SURVIVED,
 )
-NUMBERS = "tests/docs/test_numbers.py"  # reads constants that modules set when they are imported
-MAX_SECONDS = 60.0  # of the tests of one mistake, and of what they may take longer than usual
-KILLED, NO_END = "killed", "no end"
-BINARY = {"Add": "Sub", "Sub": "Add", "Mul": "Div", "Div": "Mul", "FloorDiv": "Mul", "Mod": "Mul"}
-BINARY |= {"Pow": "Mul", "LShift": "RShift", "RShift": "LShift"}
-BINARY |= {"BitAnd": "BitOr", "BitOr": "BitAnd", "BitXor": "BitAnd"}
-COMPARISON = {"Eq": ("NotEq",), "NotEq": ("Eq",), "Is": ("IsNot",), "IsNot": ("Is",)}
-COMPARISON |= {"Lt": ("LtE", "Gt"), "LtE": ("Lt", "Gt"), "Gt": ("GtE", "Lt"), "GtE": ("Gt", "Lt")}
-OPERATORS = (
-    *(f"ReplaceBinaryOperator_{old}_{new}" for old, new in BINARY.items()),
-    *(f"ReplaceComparisonOperator_{old}_{new}" for old in COMPARISON for new in COMPARISON[old]),
-    *("ReplaceUnaryOperator_Delete_Not", "ReplaceUnaryOperator_Delete_USub", "NumberReplacer"),
-    *("ReplaceTrueWithFalse", "ReplaceFalseWithTrue", "ReplaceAndWithOr", "ReplaceOrWithAnd"),
-    *("AddNot", "ZeroIterationForLoop", "ReplaceBreakWithContinue"),
-)
+from tests.support.mistakes import Mistake, mistakes, statements
+
+RECENT_COMMITS = 50
+MIN_KILLED = 0.8  # of recent mistakes, a chance sample
+MODEL = ["analysis", "conversion", "costs", "designs", "inference", "kernels", "model"]
+MODEL += ["schedule", "synthetic"]  # the first is a module
+MODEL_TESTS = [*MODEL, "evaluate", "test_costs.py", "test_scaling.py"]
+PIPELINES = {  # which tests are closest
+    "artifacts": ["artifacts", "data", "tokenize", "train", "export"],
+    "cluster": ["cluster", "sweep", "commands/test_job.py"],
+    "common": ["common", "commands", "data", "parallel", "export"],
+    "compare": ["compare", "report", "commands/test_keep.py"],
+    "config": ["config", "commands", "train", "sweep"],
+    "data": ["data"],
+    "evaluate": ["evaluate"],
+    "export": ["export"],
+    "parallel": ["parallel", "commands/test_repro_jobs.py"],
+    "report": ["report", "compare"],
+    "suite": ["suite"],
+    "sweep": ["sweep", "config"],
+    "tokenize": ["tokenize"],
+    "tracking": ["tracking", "train", "report"],
+    "train": ["train", "cluster", "model/test_precision.py"],
+}
+COMMANDS = {
+    file.stem: ["commands"]
+    for file in sorted((ROOT / "pipelines").glob("*.py"))
+    if file.stem[0] != "_"
+}
+PACKAGES = [*MODEL, *PIPELINES, *COMMANDS]
 
 
-@dataclass
-class Mistake:
-    """A changed module, and where it differs from what is there."""
-
-    path: str
-    line: int  # from 1
-    before: str  # that line
-    after: str
-    text: str  # the whole module
-
-    @property
-    def key(self) -> str:
-        return sha256(f"{self.path}\n{self.text}".encode()).hexdigest()
+def paths_of(package: str) -> list[str]:
+    root = "ftmodel" if package in MODEL else "pipelines"
+    globs = f"{root}/{package}.py", f"{root}/{package}/**/*.py"
+    found = [file.relative_to(ROOT).as_posix() for glob in globs for file in ROOT.glob(glob)]
+    return sorted(path for path in found if "/sandbox/" not in path)
 
 
-def behaviour(source: str) -> str | None:
-    """The syntax tree without annotations, decorators of classes and assertions, on which no
-    result depends; None if the source is not Python, which an operator may make of it.
-    """
-    try:
-        tree = ast.parse(source)
-    except SyntaxError:
-        return None
-    for node in ast.walk(tree):
-        for name in {"annotation", "returns"} & {*node._fields}:
-            setattr(node, name, None)
-        if isinstance(node, ast.ClassDef):
-            node.decorator_list = []
-        if isinstance(node, ast.Assert):
-            node.test = ast.Constant(True)
-    return ast.dump(tree)
+def tests_of(package: str) -> list[str]:
+    names = MODEL_TESTS if package in MODEL else (PIPELINES | COMMANDS)[package]
+    return [f"tests/{name}" for name in names if (ROOT / "tests" / name).exists()]
 
 
-def mistakes(path: str, share: float) -> Iterator[Mistake]:
-    """What the operators make of a module, or a share of that, always the same."""
-    source = (ROOT / path).read_text(encoding="utf-8")
-    nodes, lines, same = [*ast_nodes(get_ast(source))], source.splitlines(), behaviour(source)
-    for name in OPERATORS:
-        operator = get_operator(f"core/{name}")()
-        for i in range(sum(len([*operator.mutation_positions(node)]) for node in nodes)):
-            if int(sha256(f"{path} {name} {i}".encode()).hexdigest()[:8], 16) >= share * 2**32:
-                continue
-            text = mutate_code(source, operator, i)
-            if behaviour(text) not in (same, None):
-                pairs = enumerate(zip(lines, text.splitlines(), strict=False), 1)
-                line, (before, after) = next((n, pair) for n, pair in pairs if pair[0] != pair[1])
-                yield Mistake(path, line, before.strip(), after.strip(), text)
+def try_in_forks(
+    copies: Bench, package: str, made: list[Mistake], file: Path, until: float
+) -> None:
+    """Add a row to ``file`` for each mistake that is tried before ``until``."""
+    folder = copies.folder / f"coverage-{package}"
+    folder.mkdir()
+    (folder / "rc").write_text(f"[run]\nsource = ftmodel,pipelines\ndata_file = {folder}/data\n")
+    lines = {path: statements(path) for path in paths_of(package)}
+    (folder / "mistakes").write_bytes(pickle.dumps((made, lines)))
+    # coverage does not start where torch has been imported, so in a new process
+    result = copies.run(
+        copies.right,
+        *("coverage", "run", f"--rcfile={folder}/rc", "-m", "pytest", "-q"),
+        *(
+            "-p",
+            "no:cacheprovider",
+            "-p",
+            "tests.support.forked_tests",
+            f"--basetemp={folder}/tests",
+        ),
+        *(f"--mistakes={folder}/mistakes", f"--verdicts={file}", f"--until={until}"),
+        *("-m", "not slow and not cluster and not gpu", *tests_of(package)),
+        python=sys.executable,
+    )
+    if result.returncode:
+        raise click.ClickException(result.stdout)
+    for line in re.findall("left out.*", result.stdout):
+        print(line)
 
 
-class Covering:
-    """Which tests execute a line of ours, and how long they take, by a run of them all."""
-
-    def __init__(self, copies: Bench) -> None:
-        folder = copies.folder / "coverage"
-        folder.mkdir()
-        (folder / "rc").write_text(
-            f"[run]\nsource = ftmodel\ndynamic_context = test_function\ndata_file = {folder}/data\n"
-        )
-        run = f"coverage run --rcfile={folder}/rc -m pytest --junitxml={folder}/seconds.xml"
-        arguments = [*run.split(), "-m", "not slow and not cluster", *TESTS]
-        # coverage does not start where torch has been imported
-        result = copies.run(copies.right, *arguments, python=sys.executable)
-        if result.returncode:
-            raise click.ClickException(f"{result.stdout}\ntests fail on the code as it is")
-        self.seconds: dict[str, float] = defaultdict(float)
-        for case in ElementTree.parse(folder / "seconds.xml").iter("testcase"):
-            test = f"{case.attrib['classname']}.{case.attrib['name'].partition('[')[0]}"
-            self.seconds[test] += float(case.attrib["time"])
-        self.data, self.root = CoverageData(f"{folder}/data"), copies.right
-        self.data.read()
-
-    def tests(self, mistake: Mistake) -> list[str]:
-        """Ids of those that execute a line, the fastest first; of those that execute any line of
-        its module, where the line is executed on import or by a fixture.
-        """
-        by_line = self.data.contexts_by_lineno(str(self.root / mistake.path))
-        names, chosen, seconds = {*by_line.get(mistake.line, [])}, list[str](), 0.0
-        if names <= {""}:
-            names = {name for contexts in by_line.values() for name in contexts}
-            folder, _, file = mistake.path.replace("ftmodel", "tests").rpartition("/")
-            own = f"{folder}/test_{file}"
-            chosen += [NUMBERS, *([own] if (ROOT / own).exists() else [])]
-        for name in sorted(names - {""}, key=lambda name: self.seconds[name]):
-            seconds += self.seconds[name]
-            if chosen and seconds > MAX_SECONDS:
-                break
-            module, _, function = name.rpartition(".")
-            chosen.append(f"{module.replace('.', '/')}.py::{function}")
-        return chosen
-
-
-def verdict(copies: Bench, covering: Covering, mistake: Mistake) -> tuple[Mistake, str]:
-    tests = covering.tests(mistake)
-    if not tests:
-        return mistake, "no test"
-    result, _ = copies.pytest_on(mistake.path, mistake.text, "-x", *tests, timeout=2 * MAX_SECONDS)
+def try_in_copy(copies: Bench, mistake: Mistake, names: list[str]) -> str:
+    """The verdict of the tests that execute the module, in a copy of the project."""
+    tests = [*dict.fromkeys(name.partition("[")[0] for name in names)]
+    result, _ = copies.pytest_on(mistake.path, mistake.text, "-x", *tests, timeout=5 * MAX_SECONDS)
     if result is None:
-        return mistake, NO_END
-    assert "no match in any of" not in result.stdout, result.stdout  # as pytest says of a test's id
-    return mistake, "survived" if result.returncode == 0 else KILLED
+        return NO_END
+    return SURVIVED if result.returncode == 0 else KILLED
+
+
+def read(file: Path) -> dict[str, dict]:
+    """The last row of each mistake."""
+    rows = map(json.loads, file.read_text().splitlines() if file.exists() else [])
+    return {row["key"]: row for row in rows}
+
+
+def recent_lines() -> dict[str, set[int]]:
+    """The lines of each module that the last 50 commits changed."""
+    base = git("rev-list", f"--max-count={RECENT_COMMITS + 1}", "HEAD").split()[-1]
+    lines: dict[str, set[int]] = {}
+    path = ""
+    for line in git("diff", "--unified=0", base, "--", "*.py").splitlines():
+        if line.startswith("+++ b/"):
+            path = line.removeprefix("+++ b/")
+        elif found := re.match(r"@@ .* \+(\d+)(?:,(\d+))? @@", line):
+            start, n = int(found[1]), int(found[2] or 1)
+            lines.setdefault(path, set()).update(range(start, start + n))
+    return lines
 
 
 @click.command(help=__doc__)
 @click.argument("packages", nargs=-1, type=click.Choice(PACKAGES))
-@click.option("--share", default=1.0, help="Try this share of the mistakes, always the same ones.")
-def main(packages: tuple[str, ...], share: float) -> None:
+@click.option("--only-recent", is_flag=True, help=recent_lines.__doc__)
+@click.option("--minutes", type=float, default=float("inf"), help="Try no more after that.")
+def main(packages: tuple[str, ...], only_recent: bool, minutes: float) -> None:
+    until = time.time() + 60 * minutes
     equivalent = yaml.safe_load((ROOT / "tests/equivalent_mutants.yaml").read_text()) or {}
     (ROOT / "mutation").mkdir(exist_ok=True)
+    recent, head = recent_lines() if only_recent else {}, git("rev-parse", "HEAD")
+    draw = lambda name: sha256(f"{head} {name}".encode()).hexdigest()  # noqa: E731
+    chosen: Iterable[str] = packages or PACKAGES
+    if only_recent:
+        chosen = sorted(chosen, key=draw)
     table = []
     with bench() as copies, ThreadPoolExecutor(PROCESSES) as pool:
-        covering = Covering(copies)
-        for package in packages or PACKAGES:
+        for package in chosen:
+            if time.time() > until:
+                break
             file = ROOT / f"mutation/{package}.jsonl"
-            rows = map(json.loads, file.read_text().splitlines() if file.exists() else [])
-            killed = {row["key"] for row in rows if row["verdict"] == KILLED}
-            globs = f"ftmodel/{package}.py", f"ftmodel/{package}/**/*.py"
-            modules = [module for glob in globs for module in ROOT.glob(glob)]
-            paths = sorted(module.relative_to(ROOT).as_posix() for module in modules)
-            made = [mistake for path in paths for mistake in mistakes(path, share)]
-            same = [m for m in made if m.after in equivalent.get(m.path, {})]
-            new = [m for m in made if m not in same and m.key not in killed]
-            alive = endless = 0
-            with file.open("a") as results:
-                for mistake, word in pool.map(partial(verdict, copies, covering), new):
-                    row = {"key": mistake.key, "verdict": word} | asdict(mistake)
-                    del row["text"]
-                    print(json.dumps(row), file=results, flush=True)
-                    endless += word == NO_END
-                    if word != KILLED:
-                        alive += word != NO_END
-                        print(f"{mistake.path}:{mistake.line}: {word}\n    {mistake.before}\n"
-                              f"    {mistake.after}", flush=True)  # fmt: skip
-            counted = len(made) - len(same) - endless
-            rate = 1 - alive / max(counted, 1)
-            table.append((package, counted, len(same), endless, alive, rate))
+            made = [mistake for path in paths_of(package) for mistake in mistakes(path)]
+            if only_recent:
+                made = sorted(
+                    (m for m in made if m.line in recent.get(m.path, ())), key=lambda m: draw(m.key)
+                )
+            if not made:
+                continue
+            counted = [m for m in made if m.after not in equivalent.get(m.path, {})]
+            before = read(file)
+            new = [m for m in counted if before.get(m.key, {}).get("verdict") != KILLED]
+            if new:
+                try_in_forks(copies, package, new, file, until)
+            rows = read(file)
+            again = [m for m in new if rows.get(m.key, {}).get("verdict") == MODULE_LEVEL]
+            tests = [rows[mistake.key]["tests"] for mistake in again]
+            verdicts = pool.map(partial(try_in_copy, copies), again, tests)
+            with file.open("a") as out:
+                for mistake, word in zip(again, verdicts, strict=True):
+                    row = rows[mistake.key] | {"verdict": word}
+                    print(json.dumps(row), file=out, flush=True)
+                    rows[mistake.key] = row
+            tried = [rows[m.key] for m in counted if m.key in rows]
+            alive = [row for row in tried if row["verdict"] not in (KILLED, NO_END)]
+            for row in alive:
+                print(f"{row['path']}:{row['line']}: {row['verdict']}\n    {row['before']}\n"
+                      f"    {row['after']}", flush=True)  # fmt: skip
+            endless = sum(row["verdict"] == NO_END for row in tried)
+            rate = 1 - len(alive) / max(len(tried) - endless, 1)
+            same = len(made) - len(counted)
+            table.append((package, len(tried) - endless, same, endless, len(alive), rate))
     print(f"{'package':<12} mistakes  equivalent  no end  survived  killed")
-    for package, counted, same, endless, alive, rate in table:
-        print(f"{package:<12} {counted:8}  {same:10}  {endless:6}  {alive:8}  {rate:6.1%}")
+    for package, n, same, endless, survived, rate in table:
+        print(f"{package:<12} {n:8}  {same:10}  {endless:6}  {survived:8}  {rate:6.1%}")
+    tried, survived = (sum(row[column] for row in table) for column in (1, 4))
+    if only_recent and survived > (1 - MIN_KILLED) * tried:
+        sys.exit(f"error: {survived} of {tried} mistakes survived")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,290 @@
+"""A plugin of pytest: try mistakes in forks of a process that has collected the tests.
+
+The tests run once on the code as it is, under coverage, which says what tests execute a statement.
+Each mistake then has a fork of its own, in which the changed functions get their new code, wherever
+they were imported to, and those tests run, until one fails. Modules are not imported again: where a
+mistake changes what a module does when it is imported, the verdict is MODULE_LEVEL, and the tests
+must be run on a changed copy of the file.
+
+What outlives a fork is the folder of projects that tests share (tests/support/workspace.py), and
+what the fixtures in SHARED put there is made by the code as it is.
+"""
+
+import gc
+import json
+import os
+import pickle
+import resource
+import shutil
+import signal
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from functools import _lru_cache_wrapper
+from inspect import CO_OPTIMIZED
+from itertools import groupby
+from math import inf
+from pathlib import Path
+from types import CodeType, FunctionType
+from typing import Any, TypeAlias
+
+import pytest
+from _pytest.runner import runtestprotocol
+from coverage import Coverage
+
+from tests.support.mistakes import Mistake
+
+PROCESSES = 2
+MAX_SECONDS = 20.0  # of the processor, for the tests of one mistake when all pass
+SHARED = {"tokenized", "finished", "warm_python"}
+KILLED, SURVIVED, NO_END = "killed", "survived", "no end"
+NO_TEST, MODULE_LEVEL = "no test", "module level"
+SURVIVED_CODE, KILLED_CODE, MODULE_LEVEL_CODE = range(3)
+VERDICTS = dict(enumerate((SURVIVED, KILLED, MODULE_LEVEL)))
+Row: TypeAlias = dict[str, Any]
+Statement: TypeAlias = Callable[[Mistake], range]  # its lines
+Job: TypeAlias = tuple[Mistake | None, list[str]]  # without a mistake: the code as it is
+ROOT = Path(__file__).parents[2]
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--mistakes", help="a file with pickled mistakes and the lines of statements")
+    parser.addoption("--verdicts", help="a file to which a line is added for each verdict")
+    parser.addoption("--until", type=float, default=inf, help="no mistake is tried after that time")
+
+
+def outermost(code: CodeType) -> Iterator[CodeType]:
+    """The functions and methods in the code of a module or class."""
+    for const in code.co_consts:
+        if isinstance(const, CodeType):
+            if is_body(const):
+                yield from outermost(const)
+            else:
+                yield const
+
+
+def is_body(code: CodeType) -> bool:
+    """Whether it is of a class, or of a comprehension that runs when the module is imported."""
+    comprehension = code.co_name in ("<listcomp>", "<genexpr>", "<dictcomp>", "<setcomp>")
+    return comprehension or not code.co_flags & CO_OPTIMIZED
+
+
+def same_import(old: CodeType, new: CodeType) -> bool:
+    """Whether two modules, or class bodies, do the same when they are imported."""
+    if (old.co_code, old.co_names) != (new.co_code, new.co_names):
+        return False
+    if len(old.co_consts) != len(new.co_consts):
+        return False
+    for a, b in zip(old.co_consts, new.co_consts, strict=True):
+        if isinstance(a, CodeType) and isinstance(b, CodeType):
+            if is_body(a) and not same_import(a, b):
+                return False
+        elif (type(a), repr(a)) != (type(b), repr(b)):
+            return False
+    return True
+
+
+def place(code: CodeType) -> tuple[str, str, int]:
+    return code.co_filename, code.co_qualname, code.co_firstlineno
+
+
+class Forks:
+    def __init__(self, session: pytest.Session) -> None:
+        self.items, self.config = session.items, session.config
+        self.contexts: list[str] = []
+        self.seconds: dict[str, float] = {}
+        self.broken: set[str] = set()
+        self.lines: dict[str, dict[int, list[str]]] = {}
+        self.fixtures: dict[str, set[str]] = defaultdict(set)  # which tests need one
+        self.functions: dict[tuple[str, str, int], list[FunctionType]] = defaultdict(list)
+        self.caches: list[Any] = []
+        self.forked = 0
+        self.base = Path(self.config._tmp_path_factory.getbasetemp())  # type: ignore[attr-defined]
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_fixture_setup(self, fixturedef: Any) -> Any:
+        """What a fixture of several tests executes counts for each of them."""
+        coverage = Coverage.current()
+        if fixturedef.scope == "function" or coverage is None or not self.contexts:
+            return (yield)
+        self.contexts.append(f"fixture {fixturedef.argname}")
+        coverage.switch_context(self.contexts[-1])
+        try:
+            return (yield)
+        finally:
+            self.contexts.pop()
+            coverage.switch_context(self.contexts[-1])
+
+    def measure(self) -> None:
+        coverage = Coverage.current()
+        assert coverage
+        for item, after in zip(self.items, [*self.items[1:], None], strict=True):
+            for name in getattr(item, "fixturenames", ()):
+                self.fixtures[f"fixture {name}"].add(item.nodeid)
+            self.contexts = [item.nodeid]
+            coverage.switch_context(item.nodeid)
+            reports = runtestprotocol(item, log=False, nextitem=after)
+            if any(report.failed for report in reports):
+                print(f"fails under coverage: {item.nodeid}", flush=True)
+                self.broken.add(item.nodeid)
+            self.seconds[item.nodeid] = sum(report.duration for report in reports)
+        self.contexts = []
+        coverage.stop()
+        data = coverage.get_data()
+        for file in data.measured_files():
+            self.lines[file] = data.contexts_by_lineno(file)
+
+    def index(self) -> None:
+        """Where the functions and caches of the project are, for all forks to find."""
+        for thing in gc.get_objects():
+            if isinstance(thing, FunctionType):
+                if thing.__code__.co_filename.startswith(str(ROOT)):
+                    self.functions[place(thing.__code__)].append(thing)
+            elif isinstance(thing, _lru_cache_wrapper):
+                code = getattr(thing.__wrapped__, "__code__", None)
+                if code and code.co_filename.startswith(str(ROOT)):
+                    self.caches.append(thing)
+        gc.freeze()  # else a collection in a fork would copy all pages
+
+    def tests(self, mistake: Mistake, statement: range) -> list[str]:
+        """Those that execute the statement: of the closest file first, then the fastest."""
+        lines, names = self.lines.get(str(ROOT / mistake.path), {}), set[str]()
+        for line in statement:
+            names.update(lines.get(line, []))
+        names.discard("")
+        if not names:  # it runs when the module is imported
+            names = {name for contexts in lines.values() for name in contexts}
+        for fixture in [name for name in names if name.startswith("fixture ")]:
+            names.discard(fixture)
+            if fixture.removeprefix("fixture ") not in SHARED:
+                names |= self.fixtures[fixture]
+        own = f"test_{Path(mistake.path).name}"
+        chosen, seconds = list[str](), 0.0
+        known = names & self.seconds.keys() - self.broken
+        for name in sorted(known, key=lambda name: (own not in name, self.seconds[name], name)):
+            seconds += self.seconds[name]
+            if chosen and seconds > MAX_SECONDS:
+                break
+            chosen.append(name)
+        return chosen
+
+    def change(self, mistake: Mistake) -> bool:
+        """Give functions their new code; False if that would not make the mistake."""
+        file = str(ROOT / mistake.path)
+        old, new = (
+            compile(text, file, "exec", dont_inherit=True)
+            for text in ((ROOT / mistake.path).read_text(encoding="utf-8"), mistake.text)
+        )
+        if not same_import(old, new):
+            return False
+        for was, code in zip(outermost(old), outermost(new), strict=True):
+            if was != code:
+                for function in self.functions.get(place(was), []):
+                    function.__code__ = code
+        for cache in self.caches:
+            cache.cache_clear()
+        return True
+
+    def run(self, mistake: Mistake | None, names: list[str], folder: Path) -> int:
+        """In a fork: the exit code. What failed, and the seconds of each test, go to a file."""
+        limit = int(10 + 5 * sum(self.seconds[name] for name in names))
+        resource.setrlimit(resource.RLIMIT_CPU, (limit, limit))
+        null = os.open(os.devnull, os.O_RDWR)
+        for stream in range(3):
+            os.dup2(null, stream)
+        folder.mkdir()
+        self.config._tmp_path_factory._basetemp = folder  # type: ignore[attr-defined]
+        if mistake and not self.change(mistake):
+            return MODULE_LEVEL_CODE
+        wanted = {item.nodeid: item for item in self.items}
+        items, seconds, failed = [wanted[name] for name in names], dict[str, float](), list[str]()
+        for item, after in zip(items, [*items[1:], None], strict=True):
+            reports = runtestprotocol(item, log=False, nextitem=after)
+            seconds[item.nodeid] = sum(report.duration for report in reports)
+            failed += [item.nodeid] * any(report.failed for report in reports)
+            if failed and mistake:
+                break
+        (folder / "outcome.json").write_text(json.dumps({"failed": failed, "seconds": seconds}))
+        return int(bool(failed))
+
+    def fork(self, mistake: Mistake | None, names: list[str], folder: Path) -> int:
+        if process := os.fork():
+            return process
+        code = KILLED_CODE  # by an exception that ends pytest, too
+        try:
+            os.setsid()
+            code = self.run(mistake, names, folder)
+        finally:
+            os._exit(code)
+
+    def outcomes(self, jobs: Iterator[Job]) -> Iterator[tuple[Job, str, dict[str, Any]]]:
+        """The verdict on mistakes, several at a time, and what the fork wrote of its tests."""
+        running: dict[int, tuple[Job, Path, float]] = {}
+        while True:
+            while len(running) < PROCESSES and (job := next(jobs, None)):
+                if not job[1]:
+                    yield job, NO_TEST, {}
+                    continue
+                self.forked += 1
+                folder = self.base / f"fork-{self.forked}"
+                limit = 60 + 10 * sum(self.seconds[name] for name in job[1])
+                running[self.fork(*job, folder)] = job, folder, time.monotonic() + limit
+            if not running:
+                return
+            ended, status = os.waitpid(-1, os.WNOHANG)
+            if ended not in running:
+                for process in [p for p, (*_, end) in running.items() if time.monotonic() > end]:
+                    os.kill(process, signal.SIGKILL)
+                time.sleep(0.002)
+                continue
+            with suppress(ProcessLookupError):
+                os.killpg(ended, signal.SIGKILL)  # what tests left behind
+            job, folder, _ = running.pop(ended)
+            file = folder / "outcome.json"
+            outcome = json.loads(file.read_text()) if file.exists() else {}
+            shutil.rmtree(folder, ignore_errors=True)
+            yield job, VERDICTS.get(os.waitstatus_to_exitcode(status), NO_END), outcome
+
+    def unsound(self, names: set[str]) -> set[str]:
+        """Those that fail in a fork on the code as it is, so that their failures say nothing."""
+        by_file = groupby(sorted(names), key=lambda name: name.partition("::")[0])
+        files = [[*group] for _, group in by_file]
+        outcomes = self.outcomes((None, tests) for tests in files)
+        return {name for (_, tests), _, said in outcomes for name in said.get("failed", tests)}
+
+    def try_all(self, todo: list[Mistake], statement: Statement, until: float) -> Iterator[Row]:
+        """A row for each mistake that is tried; of two of the same mistake the last one counts."""
+        sound = set[str]()
+        while todo:
+            killers: dict[str, list[Mistake]] = defaultdict(list)
+            jobs = ((m, self.tests(m, statement(m))) for m in todo if time.time() < until)
+            for (mistake, names), word, said in self.outcomes(jobs):
+                assert mistake
+                row = {"key": mistake.key, "verdict": word, "path": mistake.path}
+                row |= {"line": mistake.line, "before": mistake.before, "after": mistake.after}
+                yield row | {"tests": said.get("failed") or names}
+                for test in said.get("failed", []):
+                    killers[test].append(mistake)
+            broken = self.unsound({*killers} - sound)
+            for test in broken:
+                print(f"left out, as it fails in a fork: {test}", flush=True)
+            self.broken |= broken
+            sound |= {*killers} - broken
+            todo = [mistake for test in broken for mistake in killers[test]]
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtestloop(session: pytest.Session) -> bool:
+    os.environ["PYTEST_XDIST_WORKER"] = "fork"  # projects are shared as between workers
+    forks = Forks(session)
+    session.config.pluginmanager.register(forks)
+    forks.measure()
+    forks.index()
+    option = session.config.getoption
+    made, lines = pickle.loads(Path(option("--mistakes")).read_bytes())
+    statement = lambda m: lines[m.path].get(m.line, range(m.line, m.line + 1))  # noqa: E731
+    with open(option("--verdicts"), "a", buffering=1) as out:
+        for row in forks.try_all(made, statement, option("--until")):
+            print(json.dumps(row), file=out)
+    return True
