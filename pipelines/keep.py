@@ -174,7 +174,7 @@ def register_best(experiment: Experiment) -> None:
         path = checkpoint_path(experiment.name, run.name)
         if not (manifest := peek(path)):
             raise UserError(f"{path}: no readable checkpoint here; `dvc repro` makes it")
-        alias = "-".join(["best", *(family_words(run.run) if groups[1:] else [])])
+        alias = "-".join(["best", *(family_words(run.family) if groups[1:] else [])])
         version = register_model(manifest, alias, f"{words}.")
         print(f"{experiment.name}@{alias}, version {version}, is {run.name}: {words}")
 

@@ -18,6 +18,7 @@ from pipelines.artifacts.results import Details, Estimate, EvaluationResult, Fig
 from pipelines.artifacts.run_spec import RunSpec
 from pipelines.artifacts.suite_results import SuiteResults
 from pipelines.common.errors import UserError
+from pipelines.config.arms import arm_of_each, family_of
 from pipelines.config.frozen import first_difference
 from pipelines.config.schema import Experiment, Run
 
@@ -35,6 +36,8 @@ class RunResults:
     suite_scores: dict[str, list[float]] = field(default_factory=dict)  # by task and document
     config: ModelConfig | None = None
     design_changes: dict[str, Any] = field(default_factory=dict)  # of its latent, from its preset's
+    arm: str = ""  # the name of its arm among all runs of the experiment
+    family: tuple[Any, ...] = ()  # equal for runs whose arms may be compared
 
     @property
     def baseline(self) -> bool:
@@ -94,7 +97,7 @@ def read_finished(experiment: Experiment) -> list[RunResults]:
 
 
 def read_run(spec: RunSpec) -> RunResults:
-    folder = spec.results
+    folder, arms = spec.results, arm_of_each(spec.experiment.runs)
     result = RunResults(
         name=spec.name,
         run=spec.run,
@@ -105,6 +108,8 @@ def read_run(spec: RunSpec) -> RunResults:
         curve=read_curve(folder / "curve.csv"),
         config=spec.config,
         design_changes=spec.design_changes,
+        arm=arms[spec.name],
+        family=family_of(spec.run, arms),
     )
     check_made(folder / "details.json", result.details, spec, "evaluate")
     if spec.name in spec.experiment.suite_runs:  # files of a suite may be left of an earlier one

@@ -16,7 +16,6 @@ from pipelines.artifacts.budget_results import in_last_third
 from pipelines.artifacts.estimate import Estimate
 from pipelines.artifacts.results import Figures
 from pipelines.artifacts.run_results import RunResults
-from pipelines.config import arms as config_arms
 from pipelines.config.schema import Run
 
 
@@ -74,7 +73,7 @@ class Arm:
 
     @property
     def run(self) -> Run:
-        """The specification of the first; all but its seed is that of the arm."""
+        """The specification of the first; all but seed and parent is that of the arm."""
         return self.first.run
 
     @property
@@ -203,10 +202,11 @@ class Arm:
 
 
 def group_by_seed(runs: list[RunResults]) -> list[Arm]:
-    """The arms, in order."""
-    by_name = {run.name: run for run in runs}
-    groups = config_arms.group_by_seed({name: run.run for name, run in by_name.items()})
-    return [Arm(arm, [by_name[name] for name in names]) for arm, names in groups.items()]
+    """The arms, in order, of runs that need not be all of the experiment."""
+    by_arm = defaultdict(list)
+    for run in runs:
+        by_arm[run.arm].append(run)
+    return [Arm(name, alike) for name, alike in by_arm.items()]
 
 
 def grouped(arms: Iterable[Arm], key: Callable[[Arm], Any]) -> dict[Any, list[Arm]]:
@@ -223,7 +223,7 @@ def by_data(arms: list[Arm]) -> dict[str, list[Arm]]:
 
 def families(arms: list[Arm]) -> list[list[Arm]]:
     """Arms of the same data, model, token budget and parent, which may be compared."""
-    return [*grouped(arms, lambda arm: config_arms.family_of(arm.run)).values()]
+    return [*grouped(arms, lambda arm: arm.first.family).values()]
 
 
 def baselines(family: list[Arm]) -> list[Arm]:

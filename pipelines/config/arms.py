@@ -17,15 +17,25 @@ def recipe(run: Run) -> dict[str, Any]:
     return {key: value for key, value in vars(run).items() if key not in ("seed", "budgets")}
 
 
-def family_of(run: Run) -> tuple[Any, ...]:
-    """Equal for runs whose arms may be compared."""
+def family_of(run: Run, arms: Mapping[str, str]) -> tuple[Any, ...]:
+    """Equal for runs whose arms may be compared; ``arms`` as from `arm_of_each`.
+
+    A parent counts as its arm, because each seed of an arm may start from its own seed's parent.
+    """
     *settings, start = (getattr(run, key) for key in FAMILY)
-    return *settings, str(start)
+    return *settings, start.hf or "", arms[start.run] if start.run else ""
 
 
-def family_words(run: Run) -> list[str]:
+def family_words(family: tuple[Any, ...]) -> list[str]:
     """`family_of` as words of a name, without the start if that is random weights."""
-    return [re.sub(r"\W+", "_", str(each)) for each in family_of(run) if each != ""]
+    return [re.sub(r"\W+", "_", str(each)) for each in family if each != ""]
+
+
+def arm_of_each(runs: dict[str, Run]) -> dict[str, str]:
+    """The name of each run's arm. ``runs`` are all of an experiment: those that are finished do not
+    tell which arms there are.
+    """
+    return {name: arm for arm, names in group_by_seed(runs).items() for name in names}
 
 
 def group_by_seed(runs: dict[str, Run]) -> dict[str, list[str]]:

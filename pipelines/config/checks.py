@@ -6,7 +6,7 @@ from typing import Any
 
 from ftmodel.schedule import decay_start
 from ftmodel.synthetic.registry import PROCESSES
-from pipelines.config.arms import FAMILY, family_of, group_by_seed
+from pipelines.config.arms import FAMILY, arm_of_each, family_of
 from pipelines.config.data import ProcessData, TextData
 from pipelines.config.derived import suite_runs, trainings
 from pipelines.config.parents import parent_fits
@@ -112,18 +112,19 @@ def check_derived(experiment: Experiment) -> None:
 def check_statement(experiment: Experiment) -> None:
     """What is asked and expected has to be something that the report can answer."""
     check_not_blank("question", experiment.question)
-    arms = {arm: experiment.runs[runs[0]] for arm, runs in group_by_seed(experiment.runs).items()}
+    arm_of = arm_of_each(experiment.runs)
+    families = {arm_of[name]: family_of(run, arm_of) for name, run in experiment.runs.items()}
     stated: dict[frozenset[str], str] = {}
     for i, expectation in enumerate(experiment.expectation):
         key = f"expectation.{i}"
         arm, than = expectation.arm, expectation.than
         for name, wanted in (("arm", arm), ("than", than)):
-            if wanted not in arms:
-                raise ValueError(f"{key}.{name}: {wanted!r} is not an arm: {', '.join(arms)}")
+            if wanted not in families:
+                raise ValueError(f"{key}.{name}: {wanted!r} is not an arm: {', '.join(families)}")
         if arm == than:
             raise ValueError(f"{key}.than: {than!r} is the arm itself")
-        if family_of(arms[arm]) != family_of(arms[than]):
-            shapes = (", ".join(map(str, family_of(arms[name]))) for name in (than, arm))
+        if families[arm] != families[than]:
+            shapes = (", ".join(map(str, filter(None, families[name]))) for name in (than, arm))
             raise ValueError(
                 f"{key}.than: {than} ({next(shapes)}) cannot be compared with {arm} "
                 f"({next(shapes)}): {', '.join(FAMILY)} must be the same"

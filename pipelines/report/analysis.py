@@ -102,9 +102,9 @@ class Analysis:
 
     def family_name(self, family: list[Arm]) -> str:
         """The data's name, with model, budget and parent where the data have several families."""
-        run = family[0].run
-        alone = len(families(self.by_data[run.data])) == 1
-        return run.data if alone else "_".join(family_words(run))
+        first = family[0].first
+        alone = len(families(self.by_data[first.run.data])) == 1
+        return first.run.data if alone else "_".join(family_words(first.family))
 
     @cached_property
     def comparisons_made(self) -> int:

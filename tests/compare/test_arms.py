@@ -1,16 +1,25 @@
 """What an arm is, and its means over seeds."""
 
+import shutil
 from math import sqrt
 from statistics import stdev
 
 import pytest
 
 from pipelines.artifacts.results import Details, Estimate, EvaluationResult, Figures
-from pipelines.artifacts.run_results import RunResults
-from pipelines.compare.arms import Arm, families
+from pipelines.artifacts.run_results import RunResults, read_finished
+from pipelines.compare.arms import Arm, families, group_by_seed
 from pipelines.config.schema import Run
 from tests.support.mutants import rejects
-from tests.support.results import PAIR, arms_of, run, seeded, write_experiment
+from tests.support.results import (
+    PAIR,
+    arms_of,
+    in_folder,
+    loaded,
+    run,
+    seeded,
+    write_experiment,
+)
 
 
 @rejects("«runs[other].seed != run.seed→True»", "a repeated seed taken for another")
@@ -76,3 +85,39 @@ def test_only_arms_of_the_same_data_model_tokens_and_parent_are_a_family(tmp_pat
     assert [[arm.name for arm in family] for family in found] == [
         [f"base{i}", f"free{i}"] for i in range(6)
     ]
+
+
+CHILDREN = {
+    f"{arm}_s{seed}": run(kappa=kappa, seed=seed, init_from={"run": f"p_s{seed}"})
+    for arm, kappa in (("a", None), ("b", 1.0))
+    for seed in (0, 1)
+}
+FROM_PARENTS = {"p_s0": run(), "p_s1": run(seed=1), **CHILDREN}
+REPEATED = {"one": run(), "two": run(), "three": run(seed=1)}
+
+
+@rejects("by_arm[«run.arm→run.name»]", "arms named and grouped by the runs that are there")
+@rejects(
+    "arms = spec.results, arm_of_each(«spec.experiment.runs→{spec.name: spec.run}»)",
+    "the arm of a run told from that run alone",
+)
+@pytest.mark.parametrize(
+    ("runs", "unfinished", "expected"),
+    [
+        (FROM_PARENTS, "", [{"p": [0, 1]}, {"a": [0, 1], "b": [0, 1]}]),
+        (FROM_PARENTS, "p_s0 p_s1", [{"a": [0, 1], "b": [0, 1]}]),
+        (FROM_PARENTS, "p_s1 a_s0 b_s1", [{"p": [0]}, {"a": [1], "b": [0]}]),
+        (REPEATED, "one", [{"one": [1], "two": [0]}]),
+    ],
+)
+def test_arms_and_families_do_not_depend_on_which_runs_are_finished(
+    tmp_path, runs, unfinished, expected
+):
+    """Neither their names, nor whether they may be compared: each seed has its own parent."""
+    write_experiment(tmp_path, runs, {})
+    for name in unfinished.split():
+        shutil.rmtree(tmp_path / "results/tiny" / name)
+    experiment = loaded(tmp_path)
+    with in_folder(tmp_path):
+        found = families(group_by_seed(read_finished(experiment)))
+    assert [{arm.name: arm.seeds for arm in family} for family in found] == expected

@@ -1,12 +1,14 @@
 """What a run may start from, and the list by which DVC makes its parent a dependency."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from omegaconf import OmegaConf
 
 from pipelines.common.errors import UserError
-from pipelines.config.arms import group_by_seed
+from pipelines.config.arms import arm_of_each, family_of, group_by_seed
+from pipelines.config.init_from import InitFrom
 from pipelines.config.load import parse
 from tests.support.mutants import rejects
 from tests.support.settings import changed, composed_by_hydra, refusal, smoke
@@ -42,6 +44,7 @@ def test_dvc_knows_the_path_of_every_parent():
     assert plain["foreach"] == "${trainings}" and "${item.parent}" in plain["do"]["deps"]
 
 
+@rejects('start.hf or "", «arms[start.run]→start.run» if', "parents of other seeds kept apart")
 @rejects("{start['run']}_s{«seed→seeds[0]»}", "a child of every seed starts from the same run")
 def test_an_arm_starts_from_the_run_of_its_own_seed_and_stays_one_arm():
     parent = "arms.free_k1.init_from.run=baseline"
@@ -50,6 +53,10 @@ def test_an_arm_starts_from_the_run_of_its_own_seed_and_stays_one_arm():
     assert starts == ["baseline_s3", "baseline_s5"]
     assert made.trainings["free_k1_s5"].parent == "checkpoints/kappa_text/baseline_s5"
     assert group_by_seed(made.runs)["free_k1"] == ["free_k1_s3", "free_k1_s5"]
+    arms = arm_of_each(made.runs)
+    three, five = (family_of(made.runs[f"free_k1_s{seed}"], arms) for seed in (3, 5))
+    folder = replace(made.runs["free_k1_s3"], init_from=InitFrom(hf="baseline"))
+    assert three == five != family_of(folder, arms), "no folder is the arm of its name"
 
 
 def test_runs_from_other_parents_are_other_arms():
