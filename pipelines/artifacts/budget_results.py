@@ -1,6 +1,6 @@
 """Results of a run's model at one of its token budgets."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Self, TypeVar
 
@@ -28,6 +28,9 @@ def in_last_third(budgets: Sequence[T]) -> list[T]:
     return [entry for entry in budgets if 3 * entry.tokens >= 2 * budgets[-1].tokens]
 
 
-def late_tokens(budgets: Sequence[BudgetResult]) -> tuple[int, ...]:
-    """Tokens of each budget in the last third: only means over the same ones are compared."""
-    return tuple(entry.tokens for entry in in_last_third(budgets))
+def late_tokens(of_seeds: Iterable[Sequence[BudgetResult]]) -> tuple[int, ...]:
+    """Tokens of each budget in the last third: only means over the same ones are compared. Empty if
+    the seeds differ in them.
+    """
+    found = {tuple(entry.tokens for entry in in_last_third(budgets)) for budgets in of_seeds}
+    return found.pop() if len(found) == 1 else ()

@@ -77,6 +77,12 @@ class Arm:
         return self.first.run
 
     @property
+    def start(self) -> str:
+        """The arm or the folder that its runs start from; empty for random weights."""
+        *_, folder, arm = self.first.family
+        return str(folder or arm)
+
+    @property
     def seeds(self) -> list[int]:
         return [run.run.seed for run in self.runs]
 

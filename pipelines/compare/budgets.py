@@ -69,12 +69,13 @@ def at_budget(arms: list[Arm], tokens: int, comparisons: list[Comparison]) -> Co
 def over_last_third(arms: list[Arm]) -> Column:
     """Only averages over the same budgets are compared; the final one alone is compared already."""
     column: Column = {}
-    groups = grouped(arms, lambda arm: late_tokens(arm.first.evaluation.budgets))
+    groups = grouped(arms, lambda arm: late_tokens(run.evaluation.budgets for run in arm.runs))
     for budgets, group in groups.items():
         bounds = {arm.name: arm.last_third for arm in group}
-        alone = len(budgets) == 1
-        note = "the final budget alone" if alone else f"{len(budgets)} budgets"
-        differences = {} if alone else from_plain(group, bounds, group[0].unit)
+        notes = {0: "budgets differ by seed", 1: "the final budget alone"}
+        note = notes.get(len(budgets), f"{len(budgets)} budgets")
+        several = len(budgets) > 1
+        differences = from_plain(group, bounds, group[0].unit) if several else {}
         column |= {
             name: Cell(over_seeds(each), note, differences.get(name))
             for name, each in bounds.items()

@@ -69,7 +69,7 @@ def column_name(path: str) -> str:
 
 def arm_row(arm: Arm) -> dict[str, Any]:
     """Mean and spread over seeds of everything measured on an arm, at full precision."""
-    row = {"arm": arm.name, **recipe(arm.run), **latent_cells(arm.first)}
+    row = {"arm": arm.name, **recipe(arm.run), "init_from": arm.start, **latent_cells(arm.first)}
     row |= {"seeds": " ".join(map(str, arm.seeds)), "n": len(arm.runs)}
     for unit in UNITS:
         for name, estimate in vars(arm.figures(unit)).items():

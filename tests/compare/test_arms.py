@@ -10,6 +10,7 @@ from pipelines.artifacts.results import Details, Estimate, EvaluationResult, Fig
 from pipelines.artifacts.run_results import RunResults, read_finished
 from pipelines.compare.arms import Arm, families, group_by_seed
 from pipelines.config.schema import Run
+from pipelines.report.tables import arm_row
 from tests.support.mutants import rejects
 from tests.support.results import (
     PAIR,
@@ -121,3 +122,5 @@ def test_arms_and_families_do_not_depend_on_which_runs_are_finished(
     with in_folder(tmp_path):
         found = families(group_by_seed(read_finished(experiment)))
     assert [{arm.name: arm.seeds for arm in family} for family in found] == expected
+    starts = {arm.name: arm_row(arm)["init_from"] for family in found for arm in family}
+    assert starts == {name: "p" if name in ("a", "b") else "" for name in starts}

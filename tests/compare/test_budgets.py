@@ -1,5 +1,6 @@
 """Arms at each budget and over the last third; figures are bits per token."""
 
+from dataclasses import replace
 from math import sqrt
 
 import pytest
@@ -75,7 +76,7 @@ def test_a_last_third_of_the_final_budget_alone_is_said_and_not_compared(arms):
     assert cell.bound.mean == pytest.approx(0.49)
 
 
-@rejects("tuple(«entry.tokens→0» for", "averages over unlike budgets compared")
+@rejects("(«entry.tokens→0» for entry in", "averages over unlike budgets compared")
 def test_last_thirds_are_compared_if_they_average_the_same_budgets(arms):
     base, free = arms
     with_budgets(base, {5000: [0.60, 0.62], 6500: [0.50, 0.52]})
@@ -85,8 +86,15 @@ def test_last_thirds_are_compared_if_they_average_the_same_budgets(arms):
     assert cell.bound.spread == pytest.approx(0.02 / 2**0.5)
     assert cell.difference.mean == pytest.approx(0.45 - 0.56)
     assert cell.difference.verdict == "lower"
+    seeds = [run.evaluation for run in free.runs]
     with_budgets(free, {5500: [0.40, 0.42], 6500: [0.48, 0.50]})
     assert table(arms).columns[LATE]["free"].difference is None
+    seeds[0].budgets[0] = replace(seeds[0].budgets[0], tokens=5000)
+    cell = table(arms).columns[LATE]["free"]
+    assert (cell.note, cell.difference) == ("budgets differ by seed", None), "the first is alike"
+    with_budgets(base, {5500: [0.60, 0.62], 6500: [0.50, 0.52]})
+    base.runs[0].evaluation.budgets = seeds[0].budgets
+    assert table(arms).columns[LATE]["free"].difference is None, "both arms alike"
 
 
 def test_arms_without_budgets_are_left_out(arms):

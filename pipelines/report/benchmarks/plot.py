@@ -36,7 +36,8 @@ def during_training(benchmarks: Benchmarks, style: Mapping[str, Style]) -> Figur
     columns = min(COLUMNS, len(tasks))
     width = 11 / columns if columns > 2 else 4.4
     figure, grid = panels(len(tasks), columns, (width, 2.3), 0.9)
-    tokens = sorted({budget.tokens for arm in arms for budget in suite_of(arm.first).budgets})
+    runs = [run for arm in arms for run in arm.runs]
+    tokens = sorted({budget.tokens for run in runs for budget in suite_of(run).budgets})
     ticks = spaced(log_places(tokens))
     ticks = ticks[::-1][:: -(-len(ticks) // TICKS)][::-1]  # with the last
     for i, (axes, task) in enumerate(zip(grid, tasks, strict=True)):

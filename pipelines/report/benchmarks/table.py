@@ -150,9 +150,12 @@ def scores(arms: list[Arm], task: Task, late: bool) -> dict[str, Score]:
             values[arm.name] = of_seeds
     error = partial(score_error, task=task, values=values, late=late)
     differences: dict[str, Comparison] = {}
-    by_budgets = grouped(arms, lambda arm: late_tokens(suite_of(arm.first).budgets) if late else ())
-    for group in by_budgets.values():
-        differences |= from_plain(group, values, task.metric, error)
+    if not late:
+        differences = from_plain(arms, values, task.metric, error)
+    else:
+        groups = grouped(arms, lambda arm: late_tokens(suite_of(run).budgets for run in arm.runs))
+        for group in (group for budgets, group in groups.items() if budgets):
+            differences |= from_plain(group, values, task.metric, error)
     return {
         name: Score(over_seeds(each), differences.get(name), task.higher_is_better)
         for name, each in values.items()

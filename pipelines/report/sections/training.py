@@ -123,7 +123,8 @@ def bound_by_budget(arms: list[Arm], style: Mapping[str, Style]) -> Figure:
                 bounds = [each.figures(unit).bound.mean for each in entries]
                 axes.plot([each.tokens for each in entries], bounds, line, mfc=face, lw=1.1, **look)
     plain(axes, "Held-out bound at each budget", "tokens (million)", UNITS[unit])
-    tokens = {entry.tokens for arm in arms for entry in arm.first.evaluation.budgets}
+    runs = [run for arm in arms for run in arm.runs]
+    tokens = {entry.tokens for run in runs for entry in run.evaluation.budgets}
     millions(axes, spaced(log_places(tokens)))
     below(figure, {arm.name: dots(style[arm.name], 5) for arm in arms} | ANNEALING, 3)
     return figure

@@ -1,10 +1,14 @@
 """The figure of benchmarks during training, read back from matplotlib's own objects."""
 
+from copy import deepcopy
+from dataclasses import replace
+
 import pytest
 
 from pipelines.report.benchmarks.plot import during_training, with_budgets
 from pipelines.report.benchmarks.table import benchmarks
 from pipelines.report.style import styles
+from tests.support.mutants import rejects
 from tests.support.pages import heights
 from tests.support.results import arms_of, run, task, with_seeds, write_experiment, write_suite
 
@@ -43,6 +47,14 @@ def test_a_panel_a_benchmark_by_the_papers_name_of_arms_with_budgets(found):
     assert {line.get_color() for line in shown[0].lines} == {
         STYLE[name]["color"] for name in ("free", "base")
     }
+
+
+@rejects("budget.tokens for run in «runs→runs[:1]» for", "an axis that ends at the first budgets")
+def test_the_axis_reaches_the_budgets_of_every_seed(found):
+    longer = deepcopy(found)
+    of_second = longer.arms[0].runs[1].suite
+    of_second.budgets[-1] = replace(of_second.budgets[-1], tokens=8_000_000)
+    assert during_training(longer, STYLE).axes[0].get_xlim()[1] > 8_000_000
 
 
 def test_seeds_are_dots_lines_go_through_means_and_snapshots_are_hollow(found):

@@ -5,7 +5,8 @@ from statistics import stdev
 
 import pytest
 
-from pipelines.report.benchmarks.table import benchmarks
+from pipelines.compare.arms import Arm
+from pipelines.report.benchmarks.table import benchmarks, of_family
 from tests.support.mutants import rejects
 from tests.support.results import arms_of, run, set_suite_run, task, write_experiment, write_suite
 
@@ -168,6 +169,10 @@ def test_the_last_third_is_a_mean_over_its_budgets(tmp_path):
 def test_last_thirds_of_unlike_budgets_or_of_one_are_not_compared(tmp_path):
     found = late(tmp_path / "a", {2000: 0.9, 5500: 0.9, 6500: 0.9})
     assert found.last_third["facts"]["free"].difference is None
+    base, free = late(tmp_path / "d", FREE).arms
+    mixed = [Arm(arm.name, [arm.first, found.arms[1].first]) for arm in (base, free)]
+    for control in (base, mixed[0]):  # the first seeds alone have the same budgets
+        assert of_family([control, mixed[1]]).last_third["facts"]["free"].difference is None
     early = {4333: 0.2, 6500: 0.4}  # the last third begins after it
     assert late(tmp_path / "b", early, base=early).last_third == {}
     missing = late(tmp_path / "c", {5000: None, 6000: 0.4, 6500: 0.4}).last_third
