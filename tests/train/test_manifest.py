@@ -1,5 +1,6 @@
 """What makes a trained model another one than the same run's of before."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -8,16 +9,20 @@ from pipelines.artifacts.run_spec import RunSpec
 from pipelines.common.atomic_files import ROOT
 from pipelines.config.load import load_experiment
 from pipelines.config.schema import OptimizerName, Precision, Strategy
-from pipelines.train.core.manifest import make_manifest
+from pipelines.train.core.manifest import differences, make_manifest
 from tests.support.mutants import rejects
 
 
-def spec_hash(change=lambda experiment, run: None, vocab_size=11, data="data"):
+def manifest_of(change=lambda experiment, run: None, vocab_size=11, data="data"):
     experiment = load_experiment(ROOT / "params.yaml")
     name = next(name for name, run in experiment.runs.items() if run.kappa_bits)
     change(experiment, experiment.runs[name])
     shards = SimpleNamespace(metadata=SimpleNamespace(vocab_size=vocab_size, hash=data))
-    return make_manifest(RunSpec(experiment, name), shards).spec_hash
+    return make_manifest(RunSpec(experiment, name), shards)
+
+
+def spec_hash(*arguments, **others):
+    return manifest_of(*arguments, **others).spec_hash
 
 
 def of_run(**changes):
@@ -71,3 +76,13 @@ def test_data_and_the_version_of_torch_are_in_the_hash(monkeypatch):
 )
 def test_what_decides_memory_and_speed_alone_is_not(change):
     assert spec_hash(change) == spec_hash()
+
+
+@rejects("in {**ours.parts«, **theirs.parts→»}", "what only the earlier one has goes unnamed")
+def test_what_only_one_of_two_specifications_has_is_a_difference_of_both():
+    plain, scored = manifest_of(), manifest_of(of_evaluation(every_tokens=5200))
+    assert differences(scored, plain) == ["evaluation.every_tokens (5200 then, none now)"]
+    assert differences(plain, scored) == ["evaluation.every_tokens (none then, 5200 now)"]
+    assert differences(plain, plain) == []
+    child = replace(plain, parts=plain.parts | {"parent": "a" * 64})
+    assert differences(child, plain) == differences(plain, child) == ["parent"]

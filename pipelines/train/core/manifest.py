@@ -48,14 +48,15 @@ def make_manifest(spec: RunSpec, shards: Shards) -> Manifest:
 def differences(theirs: Manifest, ours: Manifest) -> list[str]:
     """In words, which parts of two specifications of a run differ."""
     words = []
-    for part in ours.parts:
-        if theirs.parts.get(part) == ours.parts[part]:
+    for part in {**ours.parts, **theirs.parts}:
+        then, now = (manifest.parts.get(part) for manifest in (theirs, ours))
+        if then == now:
             continue
         if part == "settings":
             pairs = [(theirs.run, ours.run), (theirs.architecture, ours.architecture)]
             keys = [key for a, b in pairs for key in {**a, **b} if a.get(key) != b.get(key)]
             part += f" ({', '.join(dict.fromkeys(keys)) or 'optim or compute.precision'})"
-        if part == "torch":
-            part += f" ({theirs.parts.get(part)} then, {ours.parts[part]} now)"
+        if part in ("torch", "evaluation.every_tokens"):
+            part += f" ({then or 'none'} then, {now or 'none'} now)"
         words.append(part)
     return words
