@@ -56,9 +56,7 @@ def recent(mutants: list[Mutant]) -> list[Mutant]:
 
 def verdict(bench: Bench, mutant: Mutant) -> tuple[Mutant, float, str]:
     """The seconds it took, and what the test said if it did not notice the mutant."""
-    text = (bench.right / mutant.path).read_text(encoding="utf-8")
-    altered = text.replace(mutant.old, mutant.new)
-    result, seconds = bench.pytest_on(mutant.path, altered, mutant.test)
+    result, seconds = bench.pytest_on(mutant.path, mutant.altered, mutant.test)
     assert result is not None
     raised = re.findall(r"^E   (\S+)", result.stdout, re.MULTILINE)
     errors = {word for word in raised if re.fullmatch(r"(\w+\.)*\w*(Error|Exception):?", word)}

@@ -208,7 +208,7 @@ def test_comments_docstrings_and_what_is_shown_while_training_run_nothing_again(
     assert capsys.readouterr().out == ""
 
 
-@rejects("«/data/**/*.lock\n→»", "files of locks among what the report depends on")
+@rejects(".dvcignore: «/data/**/*.lock→»", "files of locks among what the report depends on")
 def test_what_a_stage_leaves_beside_its_outputs_runs_nothing_again():
     """It is in no remote: a clone has none of it."""
     left = [Path(name) for name in (

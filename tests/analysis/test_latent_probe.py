@@ -27,8 +27,10 @@ def channel(n, rng, encode, values):
     return evaluate(probe, drawn(encode(test)[..., None], rng), test)
 
 
-@rejects("total = log_q.cumsum(1)«→.roll(-1, 1)»", "a probe that has read the z after")
-@rejects("(exponent * «(total - log_q)→total»)", "a z that is expected by one who has read it")
+@rejects(
+    "log_posteriors: «→.roll(-1, 1)» # log q(z_0 … z_t | S), (n, T, S) sequences",
+    "a probe that has read the z after",
+)
 def test_a_label_written_out_is_known_digit_by_digit_and_not_before(rng):
     """One of 8, its binary digits at the tokens 1, 2 and 4, the others fair: q(z) is uniform."""
 

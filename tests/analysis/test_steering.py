@@ -15,7 +15,10 @@ def test_the_distance_is_the_share_of_tokens_that_are_not_in_the_other():
     assert distances(tokens).tolist() == expected
 
 
-@rejects("« & ~torch.eye(len(chosen), dtype=torch.bool)→»", "a continuation compared with itself")
+@rejects(
+    "mean_distance: «& ~torch.eye(len(chosen), dtype=torch.bool)→»",
+    "a continuation compared with itself",
+)
 def test_means_are_over_pairs_of_different_continuations(rng):
     apart = torch.rand(2, 5, 5, generator=rng).double()
     apart = apart + apart.mT

@@ -29,7 +29,7 @@ def test_chunks_predict_every_token_of_a_document_once():
         assert [part[0] for part in parts] == before
 
 
-@rejects("(n)« * total // n→»", "a cap that takes the first chunks")
+@rejects("packing.held_out: «* total // n→»", "a cap that takes the first chunks")
 def test_a_cap_takes_evenly_spaced_chunks_and_holds():
     every = list(held_out(SHARDS, CONTEXT, None))
     assert sum(map(len, every)) == PREDICTED
@@ -71,7 +71,7 @@ def test_packing_reads_no_further_than_its_batch():
     assert len(next(packed(stream, CONTEXT, 4)).chunks) < 40
 
 
-@rejects(", «p.index→0»", "the same noise for all chunks of a document")
+@rejects("noise_of: «p.index→0»", "the same noise for all chunks of a document")
 def test_noise_of_a_chunk_does_not_depend_on_its_company():
     drawn = {}
     for rows in (1, 2, 7):

@@ -77,7 +77,7 @@ def test_it_looks_at_everything(healthy, capsys):
     ]  # fmt: skip
 
 
-@rejects(" == «STOPS→OK and False»]", "obstacles that stop nothing")
+@rejects("doctor.main: «STOPS→OK and False»", "obstacles that stop nothing")
 @pytest.mark.parametrize(
     ("line", "state", "place", "value"),
     [
@@ -116,7 +116,7 @@ def test_what_is_missing_has_a_cost_and_only_an_obstacle_has_exit_code_1(
     assert re.search(rf"^{state} +{line} .*\n      {re.escape(finding.cost)}$", said.out, re.M)
 
 
-@rejects("timeout=«WAIT_SECONDS→9»\n", "a doctor that waits for a name that no one resolves")
+@rejects("output_of: «WAIT_SECONDS→9»", "a doctor that waits for a name that no one resolves")
 def test_it_waits_for_no_program_or_network(monkeypatch):
     monkeypatch.setattr(doctor, "WAIT_SECONDS", 0.1)
     assert doctor.output_of(sys.executable, "-c", "import time; time.sleep(2)") is None
@@ -154,7 +154,10 @@ def test_nothing_that_this_machine_lacks_is_a_traceback(monkeypatch):
     assert states["path"] == OK or " " in str(ROOT)
 
 
-@rejects("«asked.returncode == 0 or not in_git(folder)→True»", "a repository that git refuses")
+@rejects(
+    "git_refusal: «asked.returncode == 0 or not in_git(folder)→True»",
+    "a repository that git refuses",
+)
 @pytest.mark.skipif(os.getuid() != 0, reason="gives a folder to another user")
 def test_a_repository_of_another_user_is_refused_in_the_words_of_git(tmp_path, monkeypatch):
     subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True)
@@ -168,7 +171,9 @@ def test_a_repository_of_another_user_is_refused_in_the_words_of_git(tmp_path, m
     assert doctor.git().state == STOPS
 
 
-@rejects('«os.environ["USER"] = unnamed_user()→pass»', "a user without a name as a traceback")
+@rejects(
+    'name_user: «os.environ["USER"] = unnamed_user()→pass»', "a user without a name as a traceback"
+)
 def test_who_has_no_name_gets_one(monkeypatch):
     for name in ("LOGNAME", "USER", "LNAME", "USERNAME"):
         monkeypatch.delenv(name, raising=False)

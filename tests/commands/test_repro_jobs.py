@@ -48,7 +48,7 @@ def run(tmp_path, monkeypatch, capfd):
 
 
 @rejects(
-    "«graph.downstream(changed_stages() - always→changed_stages(») - always",
+    "repro.side_by_side: «graph.downstream(changed_stages() - always)→changed_stages()»",
     "stages after one that changed are taken for up to date",
 )
 def test_all_stages_run_and_later_what_comes_after_a_change(run):

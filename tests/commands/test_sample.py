@@ -7,7 +7,7 @@ from pipelines.sample import coloured
 from tests.support.mutants import rejects
 
 
-@rejects('styles.get(c, "")) for c in sequence«[PROMPT:]→»', "a coloured prompt")
+@rejects("sample.coloured: «[PROMPT:]→»", "a coloured prompt")
 @pytest.mark.parametrize(
     ("no_color", "noise"), [("", "\033[31m!\033[0m"), ("1", "!")], ids=["", "NO_COLOR"]
 )

@@ -6,8 +6,6 @@ import sys
 
 import pytest
 
-from tests.support.mutants import rejects
-
 FAULTS = """
 from resource import RUSAGE_SELF, getrusage
 import torch
@@ -24,7 +22,6 @@ print(faults(), keep_freed_memory() or faults())
 """
 
 
-@rejects("< «30→20»", "large blocks of memory given back to the system", file="common/allocator.py")
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another allocator")
 def test_freed_memory_is_used_again():
     """Ten times 40 MiB are 100 pages of 4 MiB, if pages are huge, or 102400 of 4 KiB."""

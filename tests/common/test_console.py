@@ -26,7 +26,7 @@ def lines(capsys):
     return said.err.splitlines()
 
 
-@rejects("disable« or self.plain→», **", "a progress bar in a log")
+@rejects("Bar.__init__: «or self.plain→»", "a progress bar in a log")
 @pytest.mark.parametrize(("total", "parts"), [(20, 1), (1000, 7)])
 def test_a_log_has_a_line_every_tenth(clock, capsys, total, parts):
     with Bar(total, desc="a run") as bar:

@@ -20,7 +20,10 @@ def test_control_characters_are_shown_not_sent():
     assert printable("Größe κ ∆ 日本\n\tx") == "Größe κ ∆ 日本\n\tx"
 
 
-@rejects("«printable(str(error)→str(error»", "control characters of a message sent to the terminal")
+@rejects(
+    "errors.run: «printable(str(error))→str(error)»",
+    "control characters of a message sent to the terminal",
+)
 def test_messages_are_of_one_line_that_a_terminal_can_be_shown(capsys):
     def fail():
         raise errors.UserError(f"{HOSTILE}\nnext")
@@ -33,7 +36,7 @@ def test_messages_are_of_one_line_that_a_terminal_can_be_shown(capsys):
     assert printable(said) == said
 
 
-@rejects("printable(«html.escape(text, quote=False)→text»)", "a user's text as HTML in Markdown")
+@rejects("escaped: «html.escape(text, quote=False)→text»", "a user's text as HTML in Markdown")
 @pytest.mark.parametrize(
     ("text", "shown"),
     [

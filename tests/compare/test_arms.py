@@ -23,14 +23,19 @@ from tests.support.results import (
 )
 
 
-@rejects("«runs[other].seed != run.seed→True»", "a repeated seed taken for another")
+@rejects(
+    "config.arms.group_by_seed: «runs[other].seed != run.seed→True»",
+    "a repeated seed taken for another",
+)
 def test_a_seed_that_is_there_twice_is_no_second_seed(tmp_path):
     runs = {"one": run(), "two": run(), "three": run(seed=1)}
     arms = arms_of(write_experiment(tmp_path, runs, {}))
     assert [(arm.name, arm.seeds) for arm in arms] == [("one", [0, 1]), ("two", [0])]
 
 
-@rejects("in estimates)«→ / len(estimates) ** 0.5»", "errors on the same documents averaged out")
+@rejects(
+    "over_seeds: estimates)«→ / len(estimates) ** 0.5»", "errors on the same documents averaged out"
+)
 def test_mean_and_spread_are_over_seeds_and_errors_do_not_shrink(tmp_path):
     bounds = {"base": [0.5, 0.53, 0.59], "free": [0.4] * 3}
     base, free = seeded(tmp_path, PAIR, bounds).arms
@@ -41,7 +46,7 @@ def test_mean_and_spread_are_over_seeds_and_errors_do_not_shrink(tmp_path):
     assert free.bound().monte_carlo == pytest.approx(own / sqrt(3)) and own == 0.0001 / 20
 
 
-@rejects('", "budgets"«→, "kappa_warmup_steps"»)', "runs of a rising κ as seeds of one arm")
+@rejects('recipe: "«→, "kappa_warmup_steps"»)', "runs of a rising κ as seeds of one arm")
 def test_seeds_of_another_recipe_are_another_arm(tmp_path):
     """Not a mean over both, which the same name but for the seed would suggest."""
     runs = {"free_s0": run(kappa=0.5), "free_s1": run(kappa=0.5, kappa_warmup_steps=1, seed=1)}
@@ -55,7 +60,7 @@ def measured(seed, figures, collapsed=False):
     return RunResults(f"free_s{seed}", spec, 3, "target", evaluation, Details([], [], []), [])
 
 
-@rejects("«not self.collapsed→True» or", "an arm called collapsed as one seed is")
+@rejects("Arm.collapse: «not self.collapsed→True»", "an arm called collapsed as one seed is")
 @pytest.mark.parametrize(
     ("seeds", "words"), [([], ""), ([1], "1 of 3 collapsed"), ([0, 1, 2], "collapsed")]
 )
@@ -64,7 +69,10 @@ def test_it_is_said_how_many_seeds_collapsed(seeds, words):
     assert (arm.collapsed, arm.collapse) == (seeds, words)
 
 
-@rejects("«len(present) == len(self.runs)→present»", "a mean over the seeds that have a figure")
+@rejects(
+    "Arm.if_all: «len(present) == len(self.runs)→present»",
+    "a mean over the seeds that have a figure",
+)
 def test_a_figure_that_a_seed_lacks_has_no_mean():
     one, other = Figures(ce=Estimate(1.0, 0.1), kl=Estimate(2.0, 0.1)), Figures(ce=Estimate(3.0, 0))
     means = Arm("free", [measured(0, one), measured(1, other)]).figures()
@@ -72,8 +80,8 @@ def test_a_figure_that_a_seed_lacks_has_no_mean():
     assert means.kl is None
 
 
-@rejects('", "model", "«tokens", "→»', "arms of other budgets compared")
-@rejects('data", "«model", "→»tokens', "arms of other models compared")
+@rejects('FAMILY: «tokens", "→»', "arms of other budgets compared")
+@rejects('FAMILY: «model", "→»', "arms of other models compared")
 def test_only_arms_of_the_same_data_model_tokens_and_parent_are_a_family(tmp_path):
     changes = [{}, {"model": "large"}, {"tokens": 13000}, {"data": "text"}]
     changes += [{"init_from": {"hf": "models/llama"}}, {"init_from": {"run": "base0"}}]
@@ -97,9 +105,11 @@ FROM_PARENTS = {"p_s0": run(), "p_s1": run(seed=1), **CHILDREN}
 REPEATED = {"one": run(), "two": run(), "three": run(seed=1)}
 
 
-@rejects("by_arm[«run.arm→run.name»]", "arms named and grouped by the runs that are there")
 @rejects(
-    "arms = spec.results, arm_of_each(«spec.experiment.runs→{spec.name: spec.run}»)",
+    "compare.arms.group_by_seed: «arm→name»", "arms named and grouped by the runs that are there"
+)
+@rejects(
+    "read_run: «spec.experiment.runs→{spec.name: spec.run}»",
     "the arm of a run told from that run alone",
 )
 @pytest.mark.parametrize(

@@ -194,7 +194,7 @@ def version_of(part):
     return open_source(KEY, part).version
 
 
-@rejects("if files and size + «entry.size→0» > GROUP_BYTES", "a large file in a group with others")
+@rejects("FileSource.groups: + «entry.size→0»", "a large file in a group with others")
 def test_groups_are_the_files_in_order_and_have_versions_of_their_own(tmp_path, monkeypatch):
     """A change of one file leaves what was read of other groups as it is."""
     monkeypatch.setattr(files_module, "GROUP_BYTES", 100)
@@ -218,7 +218,10 @@ def test_files_that_datasets_reads_have_to_be_the_same(tmp_path):
     assert version_of(part) != version
 
 
-@rejects(" = «revision = →»", "a hub's dataset read at another commit than the one that is kept")
+@rejects(
+    "HubSource.__init__: = «revision =→»",
+    "a hub's dataset read at another commit than the one that is kept",
+)
 def test_a_dataset_of_a_hub_is_read_at_the_commit_it_was_at(monkeypatch):
     asked, commits = [], {None: "c0", "branch": "c1"}
 

@@ -47,9 +47,13 @@ def drawn_at_starts(twin, tokens, noise, starts, documents=None, padding=None):
     return codes
 
 
-@rejects("«begin = document_starts(documents)→pass»", "spans that go on into the next document")
 @rejects(
-    "«index - (index - begin) % design.every→torch.maximum(begin, index - index % design.every)»",
+    "sharing.span_starts: «begin = document_starts(documents)→pass»",
+    "spans that go on into the next document",
+)
+@rejects(
+    "sharing.span_starts: «index - (index - begin) % design.every→torch.maximum(begin, "
+    "index - index % design.every)»",
     "spans counted from a row's first token, not its document's",
 )
 @pytest.mark.parametrize("design", [SEQUENCE, EVERY], ids=["sequence", "every"])
@@ -64,16 +68,21 @@ def test_where_spans_begin(design):
     assert span_starts(LatentDesign(), *where[1:], documents=DOCUMENTS) is None
 
 
-@rejects("«only_starts(→»self.latent.encode(x, at)«, at.span_starts)→»", "KL of unread z")
 @rejects(
-    "«r = None if r is None else at_starts(r, at.span_starts)→pass»",
+    "FreeTransformer.encode: «only_starts(→»self.latent.encode(x, at)«, at.span_starts)→»",
+    "KL of unread z",
+)
+@rejects(
+    "FreeTransformer.upper: «r = None if r is None else at_starts(r, at.span_starts)→pass»",
     "a z for each token of a span in the decoder",
 )
 @rejects(
-    "«codes = kept(codes, noise) if shared else codes→pass»",
+    "upper_from_prior: «codes = kept(codes, noise) if shared else codes→pass»",
     "no z of the prior for the later tokens of a span",
 )
-@rejects("if «shared and t→False»:", "a z of a recurrent prior for each token of a span")
+@rejects(
+    "upper_from_prior: «shared and t→False»", "a z of a recurrent prior for each token of a span"
+)
 @pytest.mark.parametrize("documents", [None, DOCUMENTS], ids=["rows", "documents"])
 @EACH_DESIGN
 @torch.no_grad()

@@ -35,7 +35,6 @@ from pipelines.train import held_out
 from pipelines.train.core import acceleration, module, parent
 from tests import ROOT
 from tests.support import real_benchmarks
-from tests.support.mutants import rejects
 
 WORDS = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight"]
 LETTERS, TEXT = generations.LETTERS, generations.TEXT
@@ -140,7 +139,6 @@ def number(text: str) -> float:
     return float(Fraction(re.sub(r"[ ,]|\.$", "", text)))
 
 
-@rejects("SAMPLES = «2→3»", "more draws of z than the page says", file="evaluate/swap.py")
 @pytest.mark.parametrize(
     ("page", "words", "expected"), [(p, w, e) for p, rows in NUMBERS.items() for w, *e in rows]
 )

@@ -35,7 +35,7 @@ def test_which_paths_a_shell_takes_for_one_word(path, whole):
 
 
 @rejects(
-    "    if «reason := ray_failure()→(reason := ray_failure()) is False»:\n        raise",
+    "check_ray: «reason := ray_failure()→(reason := ray_failure()) is False»",
     "a path with a space given to Ray, which waits for ever",
     case="train-2-",
 )
@@ -54,8 +54,11 @@ def test_a_stage_is_refused_before_it_works(workspace, monkeypatch, name, worker
     assert not Path("resume").exists()
 
 
-@rejects("if «(length := len(os.fsencode(folder))) > longest→False»:", "a socket's path too long")
-@rejects("        «with socket(AF_UNIX) as tried:\n            tried.bind(mine)→pass»", "no try")
+@rejects(
+    "ray_failure: «(length := len(os.fsencode(folder))) > longest→False»",
+    "a socket's path too long",
+)
+@rejects("ray_failure: «with socket(AF_UNIX) as tried: tried.bind(mine)→pass»", "no try")
 def test_ray_needs_a_folder_that_takes_its_sockets(monkeypatch, tmp_path):
     longest = "/tmp/".ljust(39, "x")  # as docs/commands.md says
     monkeypatch.setenv("RAY_TMPDIR", f"{longest}x")

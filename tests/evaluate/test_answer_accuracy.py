@@ -11,8 +11,8 @@ from tests.evaluate.conftest import tiny
 from tests.support.mutants import rejects
 
 
-@rejects("(written == part).«all→any»(1)", "answers that are right in part")
-@rejects("part[:, :«-answer→-answer + 1»]", "a prompt with the beginning of the answer")
+@rejects("answer_accuracy.measure: .«all→any»", "answers that are right in part")
+@rejects("answer_accuracy.measure: -answer«→ + 1»", "a prompt with the beginning of the answer")
 @pytest.mark.parametrize(("source", "answer"), [("path_star_2_reversed", 3), ("factors", 7)])
 def test_an_answer_is_right_if_all_its_tokens_are(measured, monkeypatch, rng, source, answer):
     process = PROCESSES[source]

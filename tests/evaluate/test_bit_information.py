@@ -25,9 +25,9 @@ def chunks():
     return [chunk(document, length, i) for i, (document, length) in enumerate(LENGTHS)]
 
 
-@rejects("«o = at_starts(o, starts)→pass»", "bits of z that a token does not read")
+@rejects("encode_chunks: «o = at_starts(o, starts)→pass»", "bits of z that a token does not read")
 @rejects(
-    "kl_per_bit(o, «model.prior_logits(x, at→latent.prior(x», hidden))",
+    "encoding.encode: «model.prior_logits(x, at→latent.prior(x»",
     "KL of a learned prior at tokens that draw no z, where bits are ranked",
 )
 @pytest.mark.parametrize(
@@ -63,8 +63,8 @@ def test_each_chunk_is_encoded_as_if_it_stood_alone(make_model, chunks, latent):
 
 
 @rejects(
-    "most_certain(sign * o, encoded.document, CONTEXTS)",
-    "(sign * o).argsort(descending=True)[:4].tolist()",
+    "contexts: «most_certain(sign * o, encoded.document, CONTEXTS)→(sign * "
+    "o).argsort(descending=True)[:4].tolist()»",
     "several places of one document among a bit's contexts",
 )
 def test_contexts_are_where_the_bit_is_most_certain(make_model, chunks, shards):
@@ -109,7 +109,10 @@ def test_an_encoder_that_says_nothing_has_no_bit_to_show(make_model, chunks, mea
     assert list(evaluation.persistence) == [0, 1, 2, 4, 8, 16]
 
 
-@rejects("KL_BITS« * config.latent_capacity / config.latent_bits→»", "a shared z's idle bits")
+@rejects(
+    "bit_information.measure: «* config.latent_capacity / config.latent_bits→»",
+    "a shared z's idle bits",
+)
 def test_a_bit_of_a_z_for_many_tokens_is_not_idle_for_its_few_bits_a_token(
     make_model, chunks, measured, monkeypatch
 ):

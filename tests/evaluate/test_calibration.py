@@ -46,8 +46,8 @@ def model():
     return lively(3, 50, CONTEXT)
 
 
-@rejects('("«train→validation»", context', "a calibration that peeks at the scored documents")
-@rejects("context // SCORED_PER_CHUNK«→ // 2»), len", "too few chunks for the scored")
+@rejects("training_chunks: «train→validation»", "a calibration that peeks at the scored documents")
+@rejects("training_chunks: SCORED_PER_CHUNK«→ // 2»", "too few chunks for the scored")
 def test_a_filter_is_calibrated_on_training_text(shards):
     chunks, known = training_chunks(shards, CONTEXT, 40 * 32 * CONTEXT), text(1)
     assert len(chunks) == 40 > calibration.MIN_CHUNKS == len(training_chunks(shards, CONTEXT, 1))
@@ -66,9 +66,11 @@ def test_a_calibration_chunk_lies_in_one_document(end, part):
     assert part_of(ids, end).tolist() == part
 
 
-@rejects("«replace(chunk, index=particles)→chunk»", "the same noise for all numbers of particles")
-@rejects("= 2 * settings.filters, Purpose.«CALIBRATION→FILTER»", "calibrated with the scored noise")
-@rejects("«2 * →»settings.filters, Purp", "half of the filters to double with")
+@rejects(
+    "calibrated: «replace(chunk, index=particles)→chunk»",
+    "the same noise for all numbers of particles",
+)
+@rejects("calibrated: «CALIBRATION→FILTER»", "calibrated with the scored noise")
 def test_what_a_calibration_runs(shards, model, monkeypatch):
     """Every share with the same noise, and then new noise for each number of particles."""
     calls = []
@@ -89,9 +91,8 @@ def test_what_a_calibration_runs(shards, model, monkeypatch):
         assert found.proposal == shares[0]
 
 
-@rejects("if «stratify→False» else filters.mean(0)", "logs of filters averaged")
-@rejects("half_variance« / self.filters→»", "the looseness of a single filter")
-@rejects("«calibration.particles→4», proposal", "other particles than were picked")
+@rejects("bounds_of: if «stratify→False»", "logs of filters averaged")
+@rejects("bounds.score: «calibration.particles→4»", "other particles than were picked")
 def test_the_scored_bound_is_of_what_was_picked(shards, model, monkeypatch):
     """With noise and text of its own: the mean probability of filters, document by document."""
     picked = Calibration(64, 0.25, False, 0.1, 0.01, {}, {64: 5.0, 128: 4.9})

@@ -47,12 +47,12 @@ class Speaks:
 
 
 @rejects(
-    "generator(context.settings.seed, Purpose.COIN)",
-    "torch.Generator().manual_seed(context.settings.seed)",
+    "coin.measure: «generator(context.settings.seed, "
+    "Purpose.COIN)→torch.Generator().manual_seed(context.settings.seed)»",
     "z of the prior of numbers that other measurements draw",
 )
 @rejects(
-    " to_list(ones(model, «model(copies, noise=noise→from_prior(model, copies, of_prior»).hidden))",
+    "coin.measure: «model(copies, noise=noise)→from_prior(model, copies, of_prior)»",
     "z of the encoder and of the prior exchanged",
 )
 def test_the_coin_is_shown_with_z_of_the_encoder_and_z_of_the_prior(monkeypatch, measured):

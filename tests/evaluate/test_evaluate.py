@@ -113,7 +113,7 @@ def test_target_figures_of_a_baseline(target):
     assert evaluation.pinned is None
 
 
-@rejects("sample(share_z=size) if «model.config.noise_width→False»", "prefixes that are not pinned")
+@rejects("target_groups: «model.config.noise_width→False»", "prefixes that are not pinned")
 def test_a_random_prefix_has_a_bound_and_is_pinned_where_z_would_be(target, tmp_path):
     model = tiny(0, random_prefix=2)
     evaluation, details = figures(model, *target, SETTINGS)
@@ -211,9 +211,9 @@ def told(model, shards, data, **settings):
     return context.evaluation.label
 
 
-@rejects("«draw()→0.5» < o.", "label information of thresholded bits")
-@rejects("[«scored→: len(scored)»], ", "labels of the first rows under a cap")
-@rejects("(rows«[scored]→»)", "information of all rows beside z of some")
+@rejects("label.measure: «draw()→0.5»", "label information of thresholded bits")
+@rejects("label.measure: «scored→: len(scored)»],", "labels of the first rows under a cap")
+@rejects("label.measure: «[scored]→»)", "information of all rows beside z of some")
 def test_what_z_tells_of_the_hidden_side_is_found(tmp_path, monkeypatch):
     """And no more than its sampled bits tell: their count over 64 tokens errs at times."""
     model, (shards, data) = tiny(3, 3, 64), process(tmp_path, "coin", 200)
@@ -235,7 +235,7 @@ def test_what_z_tells_of_the_hidden_side_is_found(tmp_path, monkeypatch):
     assert capped.text == exact != found.text
 
 
-@rejects("«at.span_starts→None»).", "a label told by bits that nothing reads")
+@rejects("label.measure: «at.span_starts→None»", "a label told by bits that nothing reads")
 def test_bits_that_tell_of_a_label_are_those_that_tokens_read(tmp_path, monkeypatch):
     seen = []
 
@@ -250,10 +250,10 @@ def test_bits_that_tell_of_a_label_are_those_that_tokens_read(tmp_path, monkeypa
     assert torch.equal(spans, spans[:, :, :1].expand_as(spans)) and len(bits.unique()) == 2
 
 
-@rejects("«settings.seed→0»,", "the probe of z draws from seed 0", file="evaluate/target_latent.py")
-@rejects("«settings.seed→0», Purpose.L", "z of labels from seed 0", file="evaluate/label.py")
-@rejects("«context.settings.seed→0», Purpose.", "the coin's z from seed 0", file="evaluate/coin.py")
-@rejects("«settings.seed→0», Purpose.B", "bounds with noise of seed 0")
+@rejects("latent_figures: «settings.seed→0»", "the probe of z draws from seed 0")
+@rejects("label.measure: , «settings.seed→0»", "z of labels from seed 0")
+@rejects("coin.measure: «context.settings.seed→0»", "the coin's z from seed 0")
+@rejects("bounds_of: «settings.seed→0»", "bounds with noise of seed 0")
 @pytest.mark.parametrize("name", ["target", "coin"])
 def test_every_measurement_draws_from_the_seed_of_evaluation(tmp_path, name):
     shards, data = process(tmp_path, name)
@@ -297,8 +297,8 @@ def test_the_coin_of_a_baseline_has_its_own_probabilities_and_nothing_of_z(tmp_p
     json.dumps(plain(details))
 
 
-@rejects("«curve[-1]→run».", "trained tokens as they were configured", file="evaluate/stage.py")
-@rejects(") for p in model.«parameters→state_dict().values»()", "tied parameters counted twice")
+@rejects("measure_all: «curve[-1]→run»", "trained tokens as they were configured")
+@rejects("measure_all: «parameters→state_dict().values»(", "tied parameters counted twice")
 def test_every_budget_is_scored(workspace, monkeypatch):
     """After 5, 15 and 20 steps; z are proposed as κ says, and where it was trained is kept."""
     params = yaml.safe_load(Path("params.yaml").read_text())
@@ -334,7 +334,7 @@ def test_every_budget_is_scored(workspace, monkeypatch):
     assert len(set(bounds)) == 3
 
 
-@rejects("if «clean_up→spec»:", "a run by hand that cannot be resumed")
+@rejects("stage.measure: if «clean_up→spec»", "a run by hand that cannot be resumed")
 def test_a_run_can_be_resumed_until_its_figures_are_written(workspace, monkeypatch):
     """A run that was evaluated by hand is one that DVC trains again. A full GPU is one line."""
     train_run()
@@ -358,8 +358,11 @@ def test_a_run_can_be_resumed_until_its_figures_are_written(workspace, monkeypat
     assert not any(path.exists() for path in kept)
 
 
-@rejects("of=«len(kl)→3»", "collapsed by the last row of the curve")
-@rejects("«kl_of_use(model.config, →»run.kappa_bits«)→»", "z of a sequence taken for collapsed")
+@rejects("measure_all: «len(kl)→3»", "collapsed by the last row of the curve")
+@rejects(
+    "measure_all: «kl_of_use(model.config,→» run.kappa_bits«)→»",
+    "z of a sequence taken for collapsed",
+)
 @pytest.mark.parametrize(
     ("per", "kappa", "kl_bits", "expected"),
     [

@@ -44,7 +44,7 @@ def encoded_by(monkeypatch):
     return make
 
 
-@rejects("bits[some]«→.flip(0)», rng", "sequences rebuilt from another's z")
+@rejects("latent_figures: ]«→.flip(0)», rng", "sequences rebuilt from another's z")
 def test_sequences_are_rebuilt_from_their_own_z(encoded_by, monkeypatch):
     def first_bit(tokens):
         return SURE * (2 * (tokens[..., None] % 2) - 1)
@@ -69,7 +69,6 @@ def marks_the_start(tokens):
     return o
 
 
-@rejects("PROMPT «- 1 →»+ starts", "offsets from the target's first character as it is read")
 def test_the_start_is_known_from_z_as_soon_as_it_is_said(encoded_by, monkeypatch):
     """Enumerated: at its turn a clear bit rules a start out, a set one makes it twice as likely."""
     monkeypatch.setattr(target_task, "NOISE", 0.0)
@@ -100,8 +99,8 @@ def test_the_start_is_known_from_z_as_soon_as_it_is_said(encoded_by, monkeypatch
 
 
 @rejects(
-    "sample_with_starts(max(2, settings.probe_sequences // TRAINED), rng)",
-    "(rows[::TRAINED], starts[::TRAINED])",
+    "latent_figures: «sample_with_starts(max(2, settings.probe_sequences // TRAINED), "
+    "rng)→(rows[::TRAINED], starts[::TRAINED])»",
     "a probe asked about what it learned from",
 )
 def test_what_is_peculiar_to_the_sequences_learned_from_counts_for_nothing(encoded_by):
@@ -177,7 +176,8 @@ def test_what_no_sequence_has_is_null(monkeypatch, rng):
 
 
 @rejects(
-    " = «1 - 2 * bits.float(→torch.cat((0.5 + 0 * bits[:, :2], 1 - 2 * bits[:, 2:].float()), 1»)",
+    "target_latent.reconstruction: «1 - 2 * bits.float()→torch.cat((0.5 + 0 * bits[:, :2], "
+    "1 - 2 * bits[:, 2:].float()), 1)»",
     "a reconstruction whose prompt has a z of its own",
 )
 def test_the_decoder_is_given_these_codes_at_every_position(monkeypatch, rng):

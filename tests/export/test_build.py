@@ -96,8 +96,10 @@ def test_a_free_transformer(workspace):
     assert [path.name for path in folder.parent.iterdir()] == [RUN]
 
 
-@rejects("«Path(partly) / target.name→target»", "an export written where it will be")
-@rejects("if target.«exists→is_dir»():", "an export over what is there")
+@rejects(
+    "export.build.main: «Path(partly) / target.name→target»", "an export written where it will be"
+)
+@rejects("export.build.main: .«exists→is_dir»", "an export over what is there")
 @torch.no_grad()
 def test_a_run_on_text_as_gguf(workspace, monkeypatch):
     """What is there is not written over, and a disk that is full leaves nothing."""
@@ -138,7 +140,10 @@ def test_what_a_llama_of_llama_cpp_does_not_have_is_no_gguf(make_model, name, va
         writer("gguf", None, None, 0, model, None, {})
 
 
-@rejects("«budget.listed == tokens→not budget.listed»", "a smaller budget's card has another bound")
+@rejects(
+    "model_card.measured: «budget.listed == tokens→not budget.listed»",
+    "a smaller budget's card has another bound",
+)
 def test_the_card_of_a_smaller_budget_has_its_own_bound(tmp_path, monkeypatch):
     folder = write_experiment(tmp_path / "e", {"base": run()}, {"base": 0.5})
     monkeypatch.chdir(folder)

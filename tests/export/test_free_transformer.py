@@ -79,8 +79,8 @@ def ours_greedy(model, tokens, z, padding=None, n_new=NEW):
     return generate(model, tokens, n_new, generator=rng, z=z, temperature=0, padding=padding)
 
 
-@rejects(r"«ftmodel\.\w+|→»", "exported code that imports ours")
-@rejects('+= «COPIED.format(copied)→""»', "modules that transformers 4 does not copy")
+@rejects("free_transformer.OURS: «ftmodel\\.\\w+|→»", "exported code that imports ours")
+@rejects('modules: «COPIED.format(copied)→""»', "modules that transformers 4 does not copy")
 def test_the_code_is_ours_and_needs_nothing_of_ours(ours, make_tokens, tmp_path, monkeypatch):
     folder = export(ours, tmp_path / "free")
     files = {path.name: path.read_text() for path in folder.glob("*.py")}
@@ -112,9 +112,8 @@ def test_the_code_is_ours_and_needs_nothing_of_ours(ours, make_tokens, tmp_path,
     assert greedy(load(folder), tokens, latent_noise=noise).equal(expected)
 
 
-@rejects("start, padding=«padding→None»", "padding read by an exported model")
-@rejects("given[:, «start:end→:length»]", "noise of the first position for every new token")
-@rejects("«(positions - padding[:, None])→positions».clamp(min", "shared noise that counts padding")
+@rejects("FreeTransformerForCausalLM.forward: =«padding→None»", "padding read by an exported model")
+@rejects("uniform_noise: «start:end→:length»", "noise of the first position for every new token")
 def test_the_same_noise_gives_the_same_greedy_tokens(ours, theirs, prompts, rng):
     """Noise without rows is shared from the first token of each on."""
     tokens, mask, padding = prompts
@@ -153,14 +152,17 @@ def test_other_designs_give_the_same_greedy_tokens(make_ours, prompts, tmp_path,
 
 
 @rejects(
-    "= «not check_cache(past_key_values)→False»", "z of an exported model's prompt from the prior"
+    "FreeTransformerForCausalLM.prepare_inputs_for_generation: «not "
+    "check_cache(past_key_values)→False»",
+    "z of an exported model's prompt from the prior",
 )
 @rejects(
-    "return torch.rand(«size, device=device→1, *size[1:], device=device).expand(size»)",
+    "uniform_noise: «size, device=device→1, *size[1:], device=device).expand(size»",
     "all sequences of an exported model with one z",
 )
 @rejects(
-    "«repeat_interleave(rows // len(given), dim=0→repeat(rows // len(given), 1, 1»)",
+    "uniform_noise: «repeat_interleave(rows // len(given), dim=0)→repeat(rows // "
+    "len(given), 1, 1)»",
     "noise of a prompt given to sequences of another",
 )
 def test_sequences_of_a_prompt_have_z_of_their_own_or_shared(ours, theirs, make_tokens, rng):
@@ -185,8 +187,10 @@ def test_sequences_of_a_prompt_have_z_of_their_own_or_shared(ours, theirs, make_
     assert sequences(for_each).equal(expected(for_each))
 
 
-@rejects("encode_prompt: bool = «False→True»", "an exported model whose forward encodes")
-@rejects("(self.model, input_ids, noise«→ * 1.2»,", "an exported model whose prior is not uniform")
+@rejects(
+    "FreeTransformerForCausalLM.forward: , input_ids, noise«→ * 1.2»",
+    "an exported model whose prior is not uniform",
+)
 @torch.no_grad()
 def test_forward_draws_z_from_the_prior_and_reads_nothing_ahead(ours, theirs, make_tokens, rng):
     tokens, noise = make_tokens(2, 8), torch.rand(2, 8, 3, generator=rng)
@@ -206,7 +210,11 @@ def test_forward_draws_z_from_the_prior_and_reads_nothing_ahead(ours, theirs, ma
     assert b.equal(theirs(other, latent_noise=drawn).logits)
 
 
-@rejects("«self.length = keys.shape[2]→pass»", "a cache that counts no token", case="recurrent")
+@rejects(
+    "CachedLayer.append: «self.length = keys.shape[2]→pass»",
+    "a cache that counts no token",
+    case="recurrent",
+)
 @pytest.mark.parametrize("changes", [{}, *DESIGNS.values()], ids=["the paper's", *DESIGNS])
 @torch.no_grad()
 def test_logits_with_a_cache_whole_or_in_pieces_are_those_without(
@@ -246,7 +254,8 @@ def test_a_cache_of_generate_can_be_continued(theirs, prompts, rng):
 
 
 @rejects(
-    '{«"model.readout.weight": "model.embedding.weight"→»}',
+    'FreeTransformerForCausalLM._tied_weights_keys: «"model.readout.weight": '
+    '"model.embedding.weight"→»',
     "a tied read-out that transformers does not know of",
     case="tied",
 )
@@ -266,9 +275,9 @@ def test_saved_again_it_is_the_same(make_ours, make_tokens, tied, tmp_path, rng)
 
 
 @rejects(
-    'dtype=«str(model.embedding.weight.dtype).removeprefix("torch.")→"float32"»',
+    "free_transformer.configuration: "
+    '«str(model.embedding.weight.dtype).removeprefix("torch.")→"float32"»',
     "an exported model of another precision than its weights",
-    file="export/free_transformer.py",
 )
 def test_in_bfloat16(ours, prompts, tmp_path, rng):
     tokens, mask, padding = prompts
@@ -304,7 +313,7 @@ REFUSED = [
 
 
 @rejects(
-    "«(read[:, :-1] & ~read[:, 1:]).any() or not read[:, -1].all→not read.any»()",
+    "left_padding: «(read[:, :-1] & ~read[:, 1:]).any() or not read[:, -1].all→not read.any»",
     "right padding taken for left padding",
 )
 def test_generate_and_forward_refuse_by_name(theirs, make_tokens):
@@ -324,7 +333,10 @@ def test_generate_and_forward_refuse_by_name(theirs, make_tokens):
             theirs.generate(tokens, **settings)
 
 
-@rejects('«or not getattr(cache, "prompt_encoded", False)→»', "forward's cache for generate's")
+@rejects(
+    'check_generation: «or not getattr(cache, "prompt_encoded", False)→»',
+    "forward's cache for generate's",
+)
 def test_caches_that_are_refused_by_name(theirs, make_tokens):
     tokens = make_tokens(2, 5)
     static = StaticCache(config=theirs.config, max_cache_len=9)

@@ -27,12 +27,15 @@ from tests.support.mutants import rejects
 from tests.support.tokenizers import END, STYLES, encode, exact, split_and_bytes, trained
 
 
-@rejects("«, pairs=True→»", "a GGUF with Hugging Face's order of channels")
-@rejects("«key if pairs else →»in_halves(key", "keys of a GGUF in Hugging Face's order of channels")
-@rejects('«    writer.add_rope_freq_base(config["rope_theta"])\n→»', "a GGUF without RoPE's base")
-@rejects('«config["rms_norm_eps"]→1e-5»', "the usual epsilon of norms in a GGUF")
+@rejects("llama_cpp.write: «, pairs=True→»", "a GGUF with Hugging Face's order of channels")
+@rejects("block_views: «key if pairs else→»", "keys of a GGUF in Hugging Face's order of channels")
 @rejects(
-    ', padding=padding).items():«→\n        if name == "lm_head.weight":\n            continue»\n',
+    'llama_cpp.write: «writer.add_rope_freq_base(config["rope_theta"])→»',
+    "a GGUF without RoPE's base",
+)
+@rejects('llama_cpp.write: «config["rms_norm_eps"]→1e-5»', "the usual epsilon of norms in a GGUF")
+@rejects(
+    'llama_cpp.write: :«→\n        if name == "lm_head.weight":\n            continue» known',
     "a GGUF without its read-out",
 )
 @pytest.mark.parametrize("changes", SHAPES, ids=str)
@@ -49,10 +52,14 @@ def test_transformers_computes_our_logits(make_model, tmp_path, changes):
     assert theirs.config.tie_word_embeddings == model.config.tied
 
 
-@rejects(' pair in «model["merges"]→sorted(model["merges"])»]', "merges of a GGUF in another order")
-@rejects(".add_add_bos_token(«True→False»)", "a GGUF whose texts begin without their token")
-@rejects(".«USER_DEFINED→NORMAL»", "an added token among a GGUF's ordinary ones")
-@rejects('False): "«qwen2→dbrx»"', "Llama 3's pattern for Qwen2's")
+@rejects(
+    'llama_cpp.vocabulary: «model["merges"]→sorted(model["merges"])»',
+    "merges of a GGUF in another order",
+)
+@rejects(
+    "llama_cpp.vocabulary: «USER_DEFINED→NORMAL»", "an added token among a GGUF's ordinary ones"
+)
+@rejects("PRE_TOKENIZERS: «qwen2→dbrx»", "Llama 3's pattern for Qwen2's")
 @pytest.mark.parametrize("style", [style for style in PRE_TOKENIZERS if style != "smollm_2"])
 def test_the_tokenizer_of_transformers_is_ours(make_model, tmp_path, style):
     """But that of SmolLM, whose name transformers does not know; nor does it know an added token
@@ -70,16 +77,21 @@ def test_the_tokenizer_of_transformers_is_ours(make_model, tmp_path, style):
     assert theirs.bos_token == theirs.eos_token == END
 
 
-@rejects('): "«trillion→gpt-2»"', "text that llama.cpp takes spaces out of")
-@rejects(' = «spec["model"]["ignore_merges"]→False»', "ignore_merges left out of account")
+@rejects("PRE_TOKENIZERS: «trillion→gpt-2»", "text that llama.cpp takes spaces out of")
+@rejects(
+    'pre_tokenizer: «spec["model"]["ignore_merges"]→False»', "ignore_merges left out of account"
+)
 @pytest.mark.parametrize("style", PRE_TOKENIZERS)
 def test_the_name_of_the_pattern_that_cuts_text(style):
     assert llama_cpp.vocabulary(shards_of(tokenizer_of(style))).pre == PRE_TOKENIZERS[style]
 
 
-@rejects('["«num_key_value_heads→num_attention_heads»"])', "heads for heads of keys and values")
 @rejects(
-    'TokenType.«CONTROL if added["special"] else TokenType.→»USER_DEFINED',
+    "llama_cpp.write: «num_key_value_heads→num_attention_heads»",
+    "heads for heads of keys and values",
+)
+@rejects(
+    'llama_cpp.vocabulary: «CONTROL if added["special"] else TokenType.→»',
     "what looks like a special token in a text for a special token",
 )
 def test_entries_of_the_file(make_model, tmp_path):
@@ -116,7 +128,10 @@ def test_entries_of_the_file(make_model, tmp_path):
     assert kinds["Ġ"] == TokenType.NORMAL
 
 
-@rejects('tokens[«added["id"]→len(model["vocab"]) - 1»] =', "an added token's id counted, not read")
+@rejects(
+    'llama_cpp.vocabulary: tokens[«added["id"]→len(model["vocab"]) - 1»',
+    "an added token's id counted, not read",
+)
 def test_an_id_that_is_left_out_is_an_unused_token():
     spec = json.loads(STYLES["gpt_2"]().to_str())
     (end,) = spec["added_tokens"]
@@ -140,7 +155,7 @@ def test_the_padding_of_a_vocabulary_is_tokens_that_are_not_used(make_model, tmp
     assert torch.equal(weights, torch.cat((model.embedding.weight, *padding.values())))
 
 
-@rejects('if «not part["invert"]→True»:', "a pattern that is inverted for one that is not")
+@rejects('pattern_of: «not part["invert"]→True»', "a pattern that is inverted for one that is not")
 def test_a_tokenizer_that_llama_cpp_does_not_have_is_refused():
     whole_word = STYLES["gpt_2"]()
     whole_word.add_tokens([AddedToken("word", single_word=True)])

@@ -83,9 +83,8 @@ def requests(request, make_model, rng):
 
 
 @rejects(
-    "model.latent.sample(o, of_prompt)",
-    "model.latent.sample(o, of_prompt if padding is None else torch.stack([n.roll(-k, 0) for n, "
-    "k in zip(of_prompt, padding.tolist())]))",
+    "score_answers: «→ if padding is None else torch.stack([n.roll(-k, 0) for n, k in "
+    "zip(of_prompt, padding.tolist())])») rest",
     "noise of padding given to a prompt's first tokens",
 )
 @torch.no_grad()
@@ -109,9 +108,9 @@ def test_scores_equal_those_of_full_passes_over_each_request_alone(requests, mon
 
 
 @rejects(
-    "«→0 * »earlier[:", "greedy by a mean over samples that forgets how each took the tokens before"
+    "read_out: + («→0 * »",
+    "greedy by a mean over samples that forgets how each took the tokens before",
 )
-@rejects("«(→»earlier[:, None]« - norm)→»", "log P before a token not normalised in the mixture")
 @torch.no_grad()
 def test_greedy_answers_are_those_of_the_most_probable_tokens_of_the_mixture(requests):
     """Half the answers are written by brute force, token by token; then one token is changed."""
@@ -208,16 +207,13 @@ def leaking():
 
 
 @rejects(
-    "model.encode(prompts, lower.x, lower.at)",
-    "model.encode(both := torch.cat((prompts, answers), 1), model.lower(both, q := "
-    "model.positions(both)), q)[:, :p]",
+    "score_answers: «(prompts, lower.x, lower.at)→(both := torch.cat((prompts, answers), "
+    "1), model.lower(both, q := model.positions(both)), q)[:, :p]»",
     "encoder reads the answer that is scored",
 )
 @rejects(
-    "hidden.append(lower.predict(r, rest))",
-    "e = model.encode(answers[:, :-1], lower.x_answer, lower.after); "
-    "model.latent.draw = lambda n, *_, e=e: model.latent.sample(e, n)[1]; "
-    "hidden.append(lower.predict(r, rest))",
+    "score_answers: padding) «→e = model.encode(answers[:, :-1], lower.x_answer, "
+    "lower.after); model.latent.draw = lambda n, *_, e=e: model.latent.sample(e, n)[1]; »",
     "z of an answer from the encoder",
 )
 @torch.no_grad()
@@ -256,9 +252,12 @@ def test_an_encoder_that_leaks_the_future_does_not_move_the_score(leaking, rng):
     assert log_mean_exp(scores).exp().sum().item() == pytest.approx(1, abs=1e-4)
 
 
-@rejects("weights.std(0«→, correction=0») /", "a Monte-Carlo error of few samples too small")
-@rejects("«sqrt(k)→1»", "a Monte-Carlo error that no sample lowers")
-@rejects("«logsumexp(0) - log(len(log_probs)→mean(0»", "log P of an answer as a mean of logarithms")
+@rejects("monte_carlo_error: 0«→, correction=0») /", "a Monte-Carlo error of few samples too small")
+@rejects("monte_carlo_error: «sqrt(k)→1»", "a Monte-Carlo error that no sample lowers")
+@rejects(
+    "log_mean_exp: «logsumexp(0) - log(len(log_probs))→mean(0)»",
+    "log P of an answer as a mean of logarithms",
+)
 @pytest.mark.filterwarnings("error")
 def test_the_monte_carlo_error_is_the_spread_of_the_estimate(rng):
     """3000 estimates from 400 samples each, at two scales of probability; and of probabilities 1
@@ -275,7 +274,7 @@ def test_the_monte_carlo_error_is_the_spread_of_the_estimate(rng):
 
 
 @rejects(
-    "return «top + rest.log→(logits[:, :1] - logits.log_softmax(-1)[:, :1]).double»()",
+    "log_normalizer: «top + rest.log→(logits[:, :1] - logits.log_softmax(-1)[:, :1]).double»",
     "unlikely tokens rounded away beside a likely one",
 )
 @pytest.mark.parametrize("top", [12.0, 14.0, 40.0])

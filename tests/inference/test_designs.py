@@ -64,81 +64,75 @@ def length_of(model):
 
 
 @rejects(
-    "if «logits is None→True»:",
+    "prior_probability: «logits is None→True»",
     "bounds under the uniform prior, whatever the prior is",
     case="separate memory token linear learned",
 )
 @rejects(
-    "sums(kl_of_bits(q, «p→torch.full_like(q, 0.5)»), ids)",
+    "latent_bounds: «p→torch.full_like(q, 0.5)»)",
     "KL to the uniform prior, whatever the prior is",
     case="separate memory token linear learned",
 )
 @rejects(
-    "model.prior_logits(x, at, «→0 * »hidden),",
+    "latent_bounds: «→0 * »hidden),",
     "bounds whose prior does not follow the z before",
     case="shared embedding token linear recurrent",
 )
 @rejects(
-    " log_density_ratio(bits, «p→torch.full_like(p, 0.5)», q)",
+    "propose: «p→torch.full_like(p, 0.5)»,",
     "weights of a proposal against the uniform prior",
     case="separate memory token linear learned",
 )
 @rejects(
-    "log_p.append(«ratio - →-»sums(",
+    "enumerated_nll: («ratio→»",
     "values of one z per sequence summed as if they were equally probable",
     case="shared kv sequence table learned",
 )
 @rejects(
-    "bits = draw() < (q if k % 2 else «p→1 - p»)",
+    "sequence_bound.sequence_bound: else «→1 - »",
     "samples of one z per sequence drawn from the opposite of the prior",
     case="shared kv sequence table learned",
 )
 @rejects(
-    ")«→ / 2», at, cache), codes)",
+    "with_codes: )«→ / 2», at",
     "a forward pass over given codes with an embedding of its own",
     case="paper",
 )
+@rejects("latent_bounds: ))«→ / 2»,", "bounds with an embedding of their own", case="paper")
+@rejects("latent_bounds: «→* 0 »- ce", "IWAE without its weights", case="paper")
 @rejects(
-    "(bits))«→ / 2»,",
-    "bounds with an embedding of their own",
-    file="inference/bounds.py",
-    case="paper",
-)
-@rejects("elbo=mean_ce« + kl_bits.sum(1)→»", "ELBO without KL", case="paper")
-@rejects("ids) «→* 0 »- ce[-1]", "IWAE without its weights", case="paper")
-@rejects(
-    "«importance_bound(log_weights, samples)→mean_ce»",
+    "latent_bounds: «importance_bound(log_weights, samples)→mean_ce»",
     "reconstruction in place of the bound",
     case="paper",
 )
 @rejects(
-    "«log_density_ratio(bits, p, q→torch.where(bits, p, (1 - p).expand_as(q)).log().sum(-1»), ids)",
+    "latent_bounds: «log_density_ratio(bits, p, q)→torch.where(bits, p, (1 - "
+    "p).expand_as(q)).log().sum(-1)»",
     "IWAE without the posterior's density",
-    file="inference/bounds.py",
     case="paper",
 )
 @rejects(
-    "z, log_ratio = «torch.where(here, new, z[:n])→new»,",
+    "filtering_bound: «torch.where(here, new, z[:n])→new»",
     "a filter that draws a z at every token of a span",
     case="separate kv_all every linear learned 3",
 )
 @rejects(
-    "«            z[poor] = z[poor[:, None], ancestors]\n→»",
+    "filtering_bound: «z[poor] = z[poor[:, None], ancestors]→»",
     "resampled particles that keep the z of those that they replace",
     case="separate kv every table recurrent 3",
 )
 @rejects(
-    "mixture = «(share * log_q.exp() + 1 - share).log()→log_q»",
+    "sequence_bound.sequence_bound: «(share * log_q.exp() + 1 - share).log()→log_q»",
     "z of one sequence weighed by the encoder alone",
     case="shared kv sequence table learned",
 )
 @rejects(
-    "return «log(len(bits)) - →-»torch.stack(log_p).logsumexp(0)",
+    "enumerated_nll: «log(len(bits))→»",
     "every z of a sequence summed over as if it were certain",
     case="shared kv sequence table learned",
 )
 @rejects(
-    "«only_starts(logits, at.span_starts)→logits»",
+    "FreeTransformer.prior_logits: «only_starts(logits, at.span_starts)→logits»",
     "KL of z that nothing reads to the prior of their tokens",
     case="shared kv sequence table learned",
 )
@@ -202,20 +196,20 @@ def test_a_calibrated_bound_is_the_enumerated_nll(make_model, make_tokens, desig
 
 
 @rejects(
-    "before = «F.pad(hidden[:, :-1], (0, 0, 1, 0)→hidden.clone(»)",
+    "token_before: «F.pad(hidden[:, :-1], (0, 0, 1, 0))→hidden.clone()»",
     "a recurrent prior that reads the state of the token itself",
 )
 @rejects(
-    "«state = state * (at.documents[:, t] == at.documents[:, t - 1])[:, None]→pass»",
+    "upper_from_prior: «state = state * (at.documents[:, t] == at.documents[:, t - 1])[:, "
+    "None]→pass»",
     "a recurrent prior that goes on from one document to the next",
 )
-@rejects("at = model.positions(inputs«, documents=segment_ids→»)", "chunks of a row scored as one")
-@rejects("source = («→0 * »first + ancestors).flatten()", "particles resampled from another chunk")
+@rejects("lower_half: «, documents=segment_ids→»", "chunks of a row scored as one")
+@rejects("Particles.move: source = («→0 * »", "particles resampled from another chunk")
 @rejects(
-    "«torch.empty_like(nll).scatter_(0, longest, nll)→nll»",
+    "filtering_bound: «torch.empty_like(nll).scatter_(0, longest, nll)→nll»",
     "bounds of chunks given in the order of their lengths",
 )
-@rejects("log_ratio« * here→»", "a span's z weighed again at each of its tokens")
 @torch.no_grad()
 def test_chunks_in_a_row_are_measured_as_if_each_stood_alone(make_model, make_tokens, design, rng):
     """Chunks that end at different tokens, and padding; each has its own noise."""
@@ -256,10 +250,9 @@ def starts_of(model, length, padding):
 
 
 @rejects(
-    "self.documents = «real[:, 0, start:]→torch.ones_like(real[:, 0, start:])».long()",
+    "Positions.read_after: «real[:, 0, start:]→torch.ones_like(real[:, 0, start:])»",
     "a recurrent prior that begins with what padding left",
 )
-@rejects("0.«5→4» if logits", "prior not uniform")
 @PADDED
 @torch.no_grad()
 def test_z_of_the_prior_is_drawn_token_by_token(make_model, make_tokens, design, rng, padding):
@@ -295,71 +288,72 @@ def test_z_of_a_recurrent_prior_goes_on_after_a_cache(make_model, make_tokens, r
 
 
 @rejects(
-    "«noise[self.rows]→2 * (noise[self.rows] >= 0.5) - 1», self.after",
+    "LowerHalf.predict: «noise[self.rows]→2 * (noise[self.rows] >= 0.5) - 1»",
     "answers with z of the uniform prior, whatever the prior is",
     case="separate memory token linear learned-padded",
 )
 @rejects(
-    "copies, «hidden.squeeze(1)→None»",
+    "LowerHalf.predict: «hidden.squeeze(1)→None»",
     "answers whose first z does not follow the prompt",
     case="shared embedding token linear recurrent-padded",
 )
 @rejects(
-    "rows.decoder.read(token, noise, «→0 * »hidden)",
+    "generate.generate: noise, «→0 * »",
     "generation whose z does not follow the token before",
     case="shared embedding token linear recurrent-padded",
 )
 @rejects(
-    "latent.draw(noise, «→0 * »x, before)",
+    "next_codes: «→0 * »x,",
     "generation from the uniform prior, whatever the prior is",
     case="separate memory token linear learned-padded",
 )
 @rejects(
-    "=«→ (x[..., : self.head_width].repeat(1, 1, 1, 2) for x in» cache.append(keys, values)«→)»",
+    "MemoryAttention.forward: =«→ (x[..., : self.head_width].repeat(1, 1, 1, 2) for x in» "
+    "cache.append(keys, values)«→)»",
     "memory missing from the cache, which has x in its place",
     case="separate memory token linear learned-padded",
-    file="designs/injection.py",
 )
 @rejects(
-    "return «kept(drawn[:, None], noise[:, None], codes).squeeze(1)→drawn»",
+    "next_codes: «kept(drawn[:, None], noise[:, None], codes).squeeze(1)→drawn»",
     "new tokens of a span that do not keep its z",
     case="separate kv every table recurrent 3-padded",
 )
 @rejects(
-    "codes = None« if self.decoder.codes is None else self.decoder.codes[rows]→»",
+    "ActiveRows.select: «if self.decoder.codes is None else self.decoder.codes[rows]→»",
     "rows that go on without the z of their span when others end",
     case="shared residual every linear recurrent 3-padded",
 )
 @rejects(
-    "«noise_at_starts→at_starts»(every, starts))",
+    "noise_of_new_tokens: «noise_at_starts→at_starts»",
     "a span's z, drawn in the answer, drawn again by its next token",
     case="separate kv every table recurrent 3-padded",
 )
 @rejects(
-    "return «of_spans[:, codes.shape[1] :]→noise»",
+    "noise_of_new_tokens: «of_spans[:, codes.shape[1] :]→noise»",
     "new tokens of a span with a z of their own, not the prompt's",
     case="separate kv every table recurrent 3-padded",
 )
 @rejects(
-    "length, codes.device«, padding=padding→»",
+    "noise_of_new_tokens: «, padding=padding→»",
     "spans of padded prompts counted from the padding",
     case="separate kv every table recurrent 3-padded",
 )
 @rejects(
-    "out = model(prompt, noise, model.positions(prompt, padding=padding), cache)",
-    "from ftmodel.inference.passes import from_prior\n    at = "
-    "model.positions(prompt, padding=padding)\n    out = model(prompt, None, at, "
-    "cache) if noise is None else from_prior(model, prompt, noise, at, cache)",
+    "prefill: «out = model(prompt, noise, model.positions(prompt, padding=padding), "
+    "cache)→from ftmodel.inference.passes import from_prior\n    at = "
+    "model.positions(prompt, padding=padding)\n    out = model(prompt, None, at, cache) if "
+    "noise is None else from_prior(model, prompt, noise, at, cache)»",
     "z of the prompt from the prior",
     case="paper-padded",
 )
 @rejects(
-    "self.x_answer«→ * 1.1», noise[self.",
+    "LowerHalf.predict: «→ * 1.1», noise[",
     "scores of answers with an embedding of their own",
     case="paper-padded",
 )
 @rejects(
-    "«→(»self.«model.inject(n→x.x», self.x.x«, r→ + r if block is self.upper_blocks[0] else None»)",
+    "FastDecoder.upper: «→(»self.«model.inject(n→x.x», self.x.x«, r→+ r if block is "
+    "self.upper_blocks[0] else None»",
     "cached generation with an injection of its own",
     case="shared residual every linear recurrent 3-padded",
 )
@@ -419,7 +413,7 @@ def test_texts_are_rebuilt_from_their_own_z_and_from_that_of_others(
         assert not torch.allclose(ce.own, ce.permuted)
 
 
-@rejects(".device)«→.clamp(max=62)» &", "the last of 64 bits lost")
+@rejects("signs: «→.clamp(max=62)» &", "the last of 64 bits lost")
 @torch.no_grad()
 def test_a_linear_map_takes_64_bits(make_tokens, rng):
     """Each bit of a code decides the sign of its own vector, the last one included, and codes are

@@ -60,10 +60,12 @@ def all_prefixes(n):
 
 
 @rejects(
-    "x[:, «at.prefix :→: -at.prefix»] if", "the prefix's tokens in the loss, not the last ones"
+    "FreeTransformer.upper: «at.prefix :→: -at.prefix»",
+    "the prefix's tokens in the loss, not the last ones",
 )
-@rejects("drawn = «noise[:, 0]→noise[:1, 0].expand(len(x), -1)»", "one prefix for all of a batch")
-@rejects("drawn = noise[:, «0→-1»]", "the prefix by the noise of another token")
+@rejects(
+    "RandomPrefix.forward: «[:, 0]→[:1, 0].expand(len(x), -1)»", "one prefix for all of a batch"
+)
 def test_loss_is_that_of_the_tokens_after_the_prefix(make, make_tokens):
     """Each row has its own prefix, which is not predicted."""
     model, tokens = make(2), make_tokens(3, 7)
@@ -115,10 +117,8 @@ def test_a_row_has_one_chunk(make, make_tokens, rng):
 
 
 @rejects(
-    "return importance_bound(torch.stack(log_p), samples)",
-    "return -torch.stack(log_p).mean(0)",
+    "prefix_bound: «importance_bound(torch.stack(log_p), samples)→-torch.stack(log_p).mean(0)»",
     "a mean of logarithms over prefixes in place of the logarithm of the mean",
-    file="inference/sequence_bound.py",
 )
 def test_bound_is_exact_where_all_prefixes_are_summed(make, make_tokens, rng):
     """One token: p(x) = Σ_c p(x | c) / 16, summed as it is written."""
@@ -145,10 +145,10 @@ def test_bound_is_unbiased_for_the_probability(make, make_tokens, rng):
 
 
 @rejects(
-    "«torch.where((shift >= 0) & (shift < n), shift, index)→index»",
+    "RandomPrefix.forward: «torch.where((shift >= 0) & (shift < n), shift, index)→index»",
     "a prefix before the padding",
 )
-@rejects("noise[rows, «padding→0 * padding»]", "a prefix by the noise of padding")
+@rejects("RandomPrefix.forward: rows, «→0 * »", "a prefix by the noise of padding")
 def test_generation_continues_the_prefix_of_each_row(make, make_tokens, rng):
     """Of prompts of unlike length, padded: the cached tokens are those of a full pass, each the
     likeliest after the row's own prefix, and a prefix that several rows share is pinned.
@@ -171,7 +171,7 @@ def test_generation_continues_the_prefix_of_each_row(make, make_tokens, rng):
         generate(model, prompts, 4, generator=rng, z=Codes(torch.zeros(3, dtype=torch.long)))
 
 
-@rejects("None if noise is None else noise[:, «:p→-p:»]", "the prefix by the noise of the answer")
+@rejects("score_answers: «:p→-p:»].", "the prefix by the noise of the answer")
 def test_answers_are_averaged_over_prefixes(make, make_tokens, rng):
     """log (1/K) Σ_k P(answer | c_k, prompt), whatever the padding."""
     model, prompts, answers = make(2), make_tokens(2, 4), make_tokens(3, 3)

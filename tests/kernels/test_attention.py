@@ -7,7 +7,6 @@ from torch.nn import functional as F
 from ftmodel.kernels.install import attend, use_kernels
 from ftmodel.kernels.product import Linear
 from ftmodel.model.layers import Attention
-from tests.support.mutants import rejects
 
 
 def test_without_autocast_attention_keeps_its_precision(rng):
@@ -24,7 +23,6 @@ def test_every_attention_of_a_model_is_replaced_and_every_linear_layer(make_mode
     assert not any(hasattr(block, "attend") for block in model.blocks)
 
 
-@rejects("enabled=«False→True»", "attention trained in bf16 on a CPU", file="kernels/install.py")
 def test_attention_is_trained_in_float32_under_autocast_on_a_cpu(rng):
     """Neither it nor its gradients are rounded; without gradients it is bf16, as autocast says."""
     q, k, v = (torch.randn(2, 3, 5, 8, generator=rng, requires_grad=True) for _ in range(3))

@@ -29,20 +29,18 @@ def parts(tensor):
     return [None] * len(LENGTHS) if tensor is None else tensor.split(LENGTHS, dim=1)
 
 
-@rejects("«at.full→None»", "encoder reads over the boundaries of documents", file="model/layers.py")
+@rejects("Attention.forward: «at.full→None»", "encoder reads over the boundaries of documents")
 @rejects(
-    "mask = «at.causal→None» if causal",
-    "causal attention reads over the boundaries of documents",
-    file="model/layers.py",
+    "Attention.forward: «at.causal→None»", "causal attention reads over the boundaries of documents"
 )
-@rejects("return same«.tril(first) if causal else same→»", "documents without causality")
+@rejects("Positions.dense: «.tril(first) if causal else same→»", "documents without causality")
 @rejects(
-    "«mask.repeat_interleave(2→torch.cat((mask, mask)», dim=-1)",
+    "MemoryAttention.forward: «mask.repeat_interleave(2→torch.cat((mask, mask)»",
     "a mask of memory after x, where it is beside x",
-    file="designs/injection.py",
 )
 @rejects(
-    "x, None, «at→Positions(at.rope)», causal=", "separate encoder over the boundaries of documents"
+    "SeparateEncoder.__call__: «at→Positions(at.rope)»,",
+    "separate encoder over the boundaries of documents",
 )
 @pytest.mark.parametrize("changes", SHAPES, ids=str)
 def test_a_packed_row_equals_its_documents_run_alone(make_model, rng, changes):
@@ -102,8 +100,8 @@ def padded(rng):
     return tokens, torch.tensor(PADDING), torch.rand(3, 7, 3, generator=rng)
 
 
-@rejects("None if «start→True» else real", "encoder reads padding")
-@rejects("(real | «(keys == queries)→True»)", "decoder reads padding")
+@rejects("Positions.read_after: if «start→True»", "encoder reads padding")
+@rejects("Positions.read_after: «(keys == queries)→True»", "decoder reads padding")
 @pytest.mark.parametrize("changes", SHAPES, ids=str)
 @torch.no_grad()
 def test_a_padded_row_equals_the_row_alone(make_model, padded, changes):

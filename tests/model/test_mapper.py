@@ -53,19 +53,19 @@ CASES = [  # bits, leading dimensions, block of the backward pass
 
 
 @rejects(
-    "shape[-1], device=bits.device)«→.flip(0)»",
+    "pack_bits: device)«→.flip(0)»",
     "bit order reversed between mapper and table",
     case="5-(3, 5)-None",
 )
 @rejects(
-    "logit_gradient(rho, p.reshape(-1, p.shape[-1]), table, ctx.product_dtype)",
-    "(rho * table[codes].flatten(0, -2)).sum(-1, keepdim=True) * code_probabilities(p.flatten(0, "
-    "-2)).gather(1, codes.flatten()[:, None]) * (bit_table(p.shape[-1])[codes.flatten()] - "
-    "p.flatten(0, -2))",
+    "BinaryMapper.backward: «logit_gradient(rho, p.reshape(-1, p.shape[-1]), table, "
+    "ctx.product_dtype)→(rho * table[codes].flatten(0, -2)).sum(-1, keepdim=True) * "
+    "code_probabilities(p.flatten(0, -2)).gather(1, codes.flatten()[:, None]) * "
+    "(bit_table(p.shape[-1])[codes.flatten()] - p.flatten(0, -2))»",
     "gradient through the sampled code only",
     case="5-(3, 5)-None",
 )
-@rejects("over_high[n] «+→»= ", "gradient of low bits through the last block of codes only")
+@rejects("sums_by_codes: «+→»=", "gradient of low bits through the last block of codes only")
 @pytest.mark.parametrize(("bits", "lead", "block"), CASES, ids=str)
 def test_value_and_gradients_equal_the_dense_straight_through_form(
     rng, monkeypatch, bits, lead, block

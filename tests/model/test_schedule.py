@@ -10,7 +10,7 @@ from tests.support.mutants import rejects
 WARMUP, STEPS = 10, 110
 
 
-@rejects("(steps - «→1 - »", "zero reached at the last step of the decay")
+@rejects("schedule.wsd: steps - «→1 - »", "zero reached at the last step of the decay")
 @pytest.mark.parametrize(
     "factor", [lambda s: cosine(s, WARMUP, STEPS), lambda s: wsd(s, WARMUP, 0.2, STEPS)]
 )
@@ -29,7 +29,7 @@ def test_the_cosine_is_one():
 
 
 @rejects(
-    "«max(0, step - start) / (steps - start→(step - warmup) / (steps - warmup»)",
+    "schedule.wsd: «max(0, step - start) / (steps - start)→(step - warmup) / (steps - warmup)»",
     "decay from the end of the warm-up on",
 )
 def test_wsd_is_stable_and_then_one_minus_the_root_of_what_has_passed_of_the_decay():
@@ -46,7 +46,6 @@ def test_up_to_its_decay_a_budget_shares_the_schedule_of_all_larger_ones(steps):
     assert [wsd(s, WARMUP, 0.2, steps) for s in shared] == expected
 
 
-@rejects("max(«1→0», round", "no decay at all in a budget of few steps")
 @pytest.mark.parametrize(
     ("decay", "steps", "start"), [(0.2, 10, 8), (0.2, 12, 10), (0.01, 10, 9), (0.999, 10, 0)]
 )
@@ -54,7 +53,6 @@ def test_the_decay_is_its_share_of_whole_steps_and_at_least_one(decay, steps, st
     assert decay_start(decay, steps) == start
 
 
-@rejects("1.0, «(step + 1)→step»", "κ = 0 at the first step of its warm-up")
 def test_the_threshold_is_whole_at_the_last_step_of_its_warm_up_and_without_any_from_the_first():
     assert [threshold(s, 4) for s in range(6)] == [0.25, 0.5, 0.75, 1, 1, 1]
     assert [threshold(s, 0) for s in range(3)] == [1, 1, 1]

@@ -130,46 +130,56 @@ def noise(rng):
     return torch.rand(2, 7, 3, generator=rng)
 
 
-@rejects(" BlockInput(«x, →»x + r if n == self.first else «None→x»)", "r added to the residual")
-@rejects("self.attention_norm(«→kv if kv is not None and causal else »q)", "r added to the queries")
 @rejects(
-    "queries «if kv is None else self.attention_norm(kv)→+ (0 if kv is None else kv - q) * causal»",
+    "KeyValueInjection.__call__: «x,→» x + r if n == self.first else «None→x»",
+    "r added to the residual",
+)
+@rejects("Block.forward: («→kv if kv is not None and causal else »q", "r added to the queries")
+@rejects(
+    "Block.forward: «if kv is None else self.attention_norm(kv)→+ (0 if kv is None else kv "
+    "- q) * causal»",
     "norm(x) + r in place of norm(x + r)",
 )
-@rejects("«x + r if n == self.first else →»None", "r not injected")
+@rejects("KeyValueInjection.__call__: «x + r if n == self.first else→»", "r not injected")
 @rejects(
-    "range(self.config.lower_blocks, self.config.n_layers)",
-    "sorted([self.config.lower_blocks, *range(self.config.lower_blocks, len(self.blocks))])",
+    "FreeTransformer.upper: «range(self.config.lower_blocks, "
+    "self.config.n_layers)→sorted([self.config.lower_blocks, "
+    "*range(self.config.lower_blocks, len(self.blocks))])»",
     "block L/2 + 1 run twice",
 )
-@rejects("lower_blocks«→ + 1», self", "block L/2 + 1 skipped")
+@rejects("FreeTransformer.upper: lower_blocks«→ + 1»", "block L/2 + 1 skipped")
 @rejects(
-    "return self.n_layers // 2« if self.latent_block is None else self.latent_block - 1→»",
+    "ModelConfig.lower_blocks: «if self.latent_block is None else self.latent_block - 1→»",
     "r injected half-way wherever latent_block says",
 )
 @rejects(
-    "o, noise«→ if self.training else 0 * noise + 0.5», self", "bits thresholded in evaluation mode"
-)
-@rejects("(x, x + r«→ if n == self.first else None»)", "kv_all read by the first block alone")
-@rejects("(x + r« if n == self.first else x→»)", "r added to the residual stream at every block")
-@rejects(
-    ".attention_norm(kv)«→ if type(self.attention) is Attention else kv»", "memory not normalised"
+    "Latent.sample: noise«→ if self.training else 0 * noise + 0.5»,",
+    "bits thresholded in evaluation mode",
 )
 @rejects(
-    "            x = self.embedding(tokens)«→.detach()»",
+    "AllKeyValues.__call__: r«→ if n == self.first else None»)",
+    "kv_all read by the first block alone",
+)
+@rejects(
+    "StreamInjection.__call__: «if n == self.first else x→»",
+    "r added to the residual stream at every block",
+)
+@rejects(
+    "Block.forward: kv)«→ if type(self.attention) is Attention else kv»", "memory not normalised"
+)
+@rejects(
+    "FreeTransformer.encode: tokens)«→.detach()»",
     "embeddings that do not learn from the separate encoder",
 )
-@rejects(" = self.encode(tokens, x«→.detach()», at)", "encoder's gradient kept from the lower half")
-@rejects("«latent.zeta→x», x, at,", "encoder queries from x")
-@rejects("x, at, causal=«False→True»", "encoder causal")
-@rejects("latent.zeta, x, «at→Positions(at.rope**0)»,", "encoder without RoPE")
+@rejects("FreeTransformer.forward: , x«→.detach()»", "encoder's gradient kept from the lower half")
+@rejects("SharedEncoder.__call__: «latent.zeta→x»", "encoder queries from x")
+@rejects("SharedEncoder.__call__: «at→Positions(at.rope**0)»,", "encoder without RoPE")
 @rejects(
-    "self.queries(q, at), self.keys_values(kv, at«→ if causal else Positions(at.rope**0)»)",
+    "Attention.forward: «→ if causal else Positions(at.rope**0)») past",
     "encoder with RoPE on its queries only",
 )
-@rejects("reads_embeddings = «True→False»", "separate encoder over the lower half's activations")
-@rejects("None, at«, causal=False→»", "separate encoder causal")
-@rejects("(o«→.detach()», noise, table)", "gradient detached", file="model/mapper.py")
+@rejects("SeparateEncoder.__call__: «, causal=False→»", "separate encoder causal")
+@rejects("binary_mapper: o«→.detach()»,", "gradient detached")
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_outputs_and_gradients_equal_those_of_algorithm_2(make_model, make_tokens, noise, shape):
     """Pins where r enters (keys and values, before their norm), that each block runs once, and that
@@ -190,7 +200,7 @@ def test_outputs_and_gradients_equal_those_of_algorithm_2(make_model, make_token
     assert_same_gradients(model, reference)
 
 
-@rejects("self.latent.prior(«x→hidden», before)", "a prior that reads what its block adds")
+@rejects("FreeTransformer.prior_logits: («x→hidden»", "a prior that reads what its block adds")
 @torch.no_grad()
 def test_a_learned_prior_reads_the_tokens_so_far(make_model, make_tokens, noise):
     """By the activations below the block that reads z; z of the prior is drawn with its bits."""
@@ -214,9 +224,9 @@ def test_a_learned_prior_is_uniform_at_first(make_model, make_tokens, noise):
 
 
 @rejects(
-    "«mask.repeat_interleave(2→torch.stack((mask, torch.ones_like(mask))», dim=-1)«→.flatten(-2)»",
+    "MemoryAttention.forward: «mask.repeat_interleave(2→torch.stack((mask, "
+    "torch.ones_like(mask))», dim=-1)«→.flatten(-2)»",
     "memory read before its position",
-    file="designs/injection.py",
 )
 @pytest.mark.parametrize("latent", [{}, {"inject": "memory"}, {"encoder": "separate"}], ids=str)
 @torch.no_grad()
@@ -259,8 +269,11 @@ def test_a_separate_encoder_has_blocks_like_the_decoders_and_no_zeta(make_model,
     assert LatentDesign().encoder_layers is None
 
 
-@rejects("«-→+» b * sin, «→b * cos - »a * sin« + b * cos→»)", "compiled RoPE turning the other way")
-@rejects("view_as_real(rope«→**2»", "compiled RoPE turning too far")
+@rejects(
+    "rotate: «-→+» b * sin, «→b * cos - »a * sin «+ b * cos→»",
+    "compiled RoPE turning the other way",
+)
+@rejects("rotate: (rope«→**2»", "compiled RoPE turning too far")
 @torch.no_grad()
 def test_compiled_blocks_turn_queries_and_keys_as_plain_ones_do(make_model, make_tokens):
     """Compiled, RoPE has no complex numbers; traced as for inductor, but run at once."""
@@ -370,9 +383,15 @@ def test_only_a_latent_half_way_needs_an_even_depth(make_model):
     assert len(make_model(n_layers=3, latent_block=1).blocks) == 3
 
 
-@rejects("«→nn.Parameter(»self.embedding.weight«→.clone())»", "a copy of the embedding as read-out")
-@rejects(".readout.weight«→.data» = self.embedding.weight«→.data»", "two parameters of one matrix")
-@rejects("if «config.tied→True»:", "tied whatever the configuration says")
+@rejects(
+    "FreeTransformer.__init__: «→nn.Parameter(»self.embedding.weight«→.clone())»",
+    "a copy of the embedding as read-out",
+)
+@rejects(
+    "FreeTransformer.__init__: «→.data» = self.embedding.weight«→.data»",
+    "two parameters of one matrix",
+)
+@rejects("FreeTransformer.__init__: «config.tied→True»", "tied whatever the configuration says")
 @pytest.mark.parametrize("tied", [True, False])
 def test_embedding_and_readout_are_one_parameter_if_tied_and_two_if_not(make_model, tied):
     model = make_model(tied=tied)

@@ -65,7 +65,10 @@ def run(tmp_path, monkeypatch):
 NEEDS = {"a": "", "b": "", "c": "a", "d": "ab", "e": "d"}
 
 
-@rejects("«graph.needs[name] & names→set()» ", "stages that start before what they need has ended")
+@rejects(
+    "Scheduler.run: «graph.needs[name] & names→set()»",
+    "stages that start before what they need has ended",
+)
 @pytest.mark.parametrize("slots", [1, 2])
 def test_each_runs_once_and_after_what_it_needs(run, slots):
     every = {"a": "b", "b": "ce", "c": "", "d": "c", "e": ""}  # the order is not that of the names
@@ -89,13 +92,15 @@ def test_two_run_at_the_same_time_each_in_its_slot(run):
     assert {Path(name).read_text() for name in "ab"} == {"0", "1"}
 
 
-@rejects("«-→»priorities.get(name", "the shortest way is started first")
 def test_the_longest_way_is_started_first(run):
     scripts, _ = run(dict.fromkeys("abcd", ""), slots=1, priorities={"c": 2.0, "b": 1.0})
     assert [event for event in scripts.events if event[0] == "+"] == ["+c", "+b", "+a", "+d"]
 
 
-@rejects("= job.log«→; sorter.done(job.name)»", "a stage that failed lets those go on that need it")
+@rejects(
+    "Scheduler.end: log«→; sorter.done(job.name)» self",
+    "a stage that failed lets those go on that need it",
+)
 def test_one_that_fails_or_is_killed_stops_what_needs_it_and_nothing_else(run):
     failing = "print('data: a lamp is broken'); raise SystemExit(2)"
     killed = "import os; os.kill(os.getpid(), 9)"
@@ -106,7 +111,10 @@ def test_one_that_fails_or_is_killed_stops_what_needs_it_and_nothing_else(run):
     assert not {"+c", "+d", "+e", "+h"} & set(scripts.events)
 
 
-@rejects('«not FAILED_LINE.match(f"ERROR: {last}")→True»', "speaking of a lock is tried for ever")
+@rejects(
+    'locked_out: «not FAILED_LINE.match(f"ERROR: {last}")→True»',
+    "speaking of a lock is tried for ever",
+)
 @pytest.mark.parametrize(
     "end",
     [
@@ -128,7 +136,10 @@ def test_what_a_stage_says_itself_is_no_lock_whatever_its_encoding(run, end):
     assert outcome.failed.keys() == {"a"} and outcome.seconds.keys() == {"b"}
 
 
-@rejects("«self.interrupt()\n            →»for job in «self.jobs→()»", "stages without a scheduler")
+@rejects(
+    "Scheduler.no_orphans: «self.interrupt()→» for job in «self.jobs→()»",
+    "stages without a scheduler",
+)
 def test_no_stage_goes_on_alone_if_the_scheduler_fails(run, monkeypatch):
     wait = "import time; open('begun', 'w').close()\nwhile True: time.sleep(0.01)"
 
@@ -160,7 +171,7 @@ def test_one_that_another_command_of_dvc_locks_out_is_tried_again(run):
     assert scripts.events.count("+d") == 3
 
 
-@rejects(" and self.free« and not asked→»:", "stages that are ready are started after Ctrl-C")
+@rejects("Scheduler.run: «and not asked→»", "stages that are ready are started after Ctrl-C")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupt_reaches_every_stage_and_starts_no_other(run, number):
     stopped = """if True:
@@ -184,7 +195,9 @@ def test_an_interrupt_reaches_every_stage_and_starts_no_other(run, number):
     assert signal.getsignal(number) == before
 
 
-@rejects("«pass_fds=[self.lock],→»", "the pipeline is free while its stages run on")
+@rejects(
+    "Scheduler.start: «pass_fds=[self.lock],→»", "the pipeline is free while its stages run on"
+)
 def test_the_lock_is_held_for_as_long_as_a_stage_runs(run, tmp_path):
     """Even if who started it is killed: the stage has the lock open."""
     look = """if True:

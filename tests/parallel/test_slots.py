@@ -31,7 +31,7 @@ def threads(made):
     return len(made), int(made[0]["OMP_NUM_THREADS"])
 
 
-@rejects("cores // «jobs→1»", "every stage side by side computes with all cores")
+@rejects("make_slots: / «jobs→1»", "every stage side by side computes with all cores")
 @pytest.mark.parametrize(
     ("cores", "runs", "expected"),
     [(2, 7, (2, 1)), (16, 7, (7, 2)), (16, 40, (16, 1)), (2, 1, (1, 2)), (1, 7, (1, 1))],
@@ -58,7 +58,6 @@ def test_a_number_that_is_given_is_taken_and_runs_that_want_more_cores_are_fewer
     assert len(make_slots(Compute(workers=2, cpus_per_worker=3), 9, GB, None)) == 2
 
 
-@rejects("«(i * share + j)→j» %", "all stages side by side use the first GPU")
 def test_each_has_a_gpu_of_its_own(machine):
     machine(64, gpus=4, memory=GB)  # of the machine's memory the model takes none
     made = make_slots(Compute(), 9, 100 * GB, None)

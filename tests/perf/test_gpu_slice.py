@@ -37,9 +37,9 @@ def by_name(found):
 
 
 @rejects(
-    "    def on_step(self, trainer: L.Trainer) -> None:\n        trainer.should_stop |= ",
-    "    def on_train_batch_end(self, trainer, *_) -> None:\n"
-    "        trainer.should_stop |= trainer.global_step > 0 and ",
+    "StopAfter.on_step: «on_step(self, trainer: L.Trainer) -> None: trainer.should_stop "
+    "|=→on_train_batch_end(self, trainer, *_) -> None:\n        trainer.should_stop |= "
+    "trainer.global_step > 0 and»",
     "a GPU's slice that stops between the micro-batches of a step",
 )
 @pytest.mark.slow

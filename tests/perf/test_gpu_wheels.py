@@ -39,7 +39,7 @@ def test_without_a_gpu_nothing_is_installed(tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["Makefile", "bin"]
 
 
-@rejects('set "torch==«=→»$$torch" ;;', "a CPU build of PyTorch left where a GPU is")
+@rejects('Makefile: «=→»$$torch"', "a CPU build of PyTorch left where a GPU is")
 @pytest.mark.parametrize(
     ("cuda", "build"),
     [

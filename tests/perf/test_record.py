@@ -84,7 +84,7 @@ def test_a_measurement_is_written_with_where_it_ran(fakes, tmp_path, capsys):
     assert "good: 4 figures, 1 of 2 targets met" in capsys.readouterr().err
 
 
-@rejects('failed |= "«failure→skipped»" in entry', "a GPU's part that fails, and exit code 0")
+@rejects("record.record: «failure→skipped»", "a GPU's part that fails, and exit code 0")
 @pytest.mark.slow
 def test_a_failure_stops_no_other_and_fails_the_command(fakes, tmp_path, capsys):
     out = tmp_path / "out"
@@ -168,7 +168,10 @@ def test_what_is_measured_is_kept_and_the_next_call_does_the_rest(on_gpu, monkey
     assert numbers(first="good", given={"n": 9})[1] == [9, 7], "of another commit"
 
 
-@rejects(' («→) if len(todo) > 1 else (»("json', "a GPU's record that is written once, at the end")
+@rejects(
+    "record.record: («→) if len(todo) > 1 else (»(",
+    "a GPU's record that is written once, at the end",
+)
 def test_an_interruption_loses_nothing_that_was_measured(on_gpu, tmp_path):
     with pytest.raises(KeyboardInterrupt):
         on_gpu(first="good", second="stopped", third="good")
@@ -195,7 +198,9 @@ def test_time_is_shared_out():
     assert sum(part.minutes for part in parts) <= 50, "--minutes by default"
 
 
-@rejects('«verdict = "rehearsed"→pass»', "a rehearsal on a GPU that shows met and missed")
+@rejects(
+    'figure_row: «verdict = "rehearsed"→pass»', "a rehearsal on a GPU that shows met and missed"
+)
 def test_a_rehearsal_says_so_and_has_a_file_of_its_own(on_gpu, tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
     code, entries, page = on_gpu("--rehearse", first="good")
@@ -218,7 +223,7 @@ def test_without_a_gpu_it_ends_in_one_line_and_nothing_is_written(monkeypatch, t
 
 
 @rejects(
-    "from «torch.utils.benchmark import→time import perf_counter as» timer",
+    "perf.measure: «torch.utils.benchmark import→time import perf_counter as»",
     "a GPU's time without waiting for the GPU",
 )
 def test_the_clock_waits_for_a_gpu(monkeypatch):

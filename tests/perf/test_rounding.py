@@ -34,7 +34,7 @@ def by_the_example(model, ids):
 
 
 @rejects(
-    "return angles.«cos(), angles.sin→float().cos().double(), angles.float().sin().double»()",
+    "Rotation.forward: «cos(), angles.sin→float().cos().double(), angles.float().sin().double»",
     "a reference that rotates in float32",
 )
 def test_log_likelihoods_are_those_of_the_example_in_float64(model):

@@ -53,16 +53,16 @@ def test_figures_are_found_within_other_blocks_and_have_their_description_below(
     assert "<details><summary>More</summary>" in made and "data:2" in made
 
 
-@rejects("token.content «if known else→or»", "HTML that is not ours kept on a page")
-@rejects('«child.type = "text"→pass»', "HTML within a line kept on a page")
+@rejects("html.html: «if known else→or»", "HTML that is not ours kept on a page")
+@rejects('inline: «child.type = "text"→pass»', "HTML within a line kept on a page")
 def test_of_html_nothing_but_ours_stays():
     for text in (HOSTILE, "a <b onclick=x()>c</b>", "<details open ontoggle=x()>", "<div\nid=x>"):
         made = html(text, {})
         assert not any(tag in made for tag in ("<script", "<img", "<b ", "<details", "<div"))
 
 
-@rejects("«max(3, longest + 1)→3»", "a text that ends its own fence")
-@rejects("shown = «escape(text, quote=False)→text»", "what a model writes put on a page")
+@rejects("markdown.one: «max(3, longest + 1)→3»", "a text that ends its own fence")
+@rejects("html.samples: «escape(text, quote=False)→text»", "what a model writes put on a page")
 @pytest.mark.parametrize("kind", ["sample", "fresh"])
 def test_what_a_model_writes_is_shown_as_it_is(kind):
     text = HOSTILE if kind == "sample" else "A>__<b>A\n``` B"

@@ -14,7 +14,6 @@ from pipelines.suite.batching import (
     padded,
 )
 from pipelines.suite.decoding import Decoding
-from tests.support.mutants import rejects
 
 lengths = st.integers(1, 30)
 questions = st.lists(st.tuples(lengths, st.lists(lengths, min_size=1, max_size=5)), max_size=20)
@@ -70,7 +69,6 @@ def test_noise_belongs_to_the_prompt():
     assert torch.equal(noise(a, a)[:, 0], noise(a, a)[:, 1])
 
 
-@rejects("«2 * →»repeat + ", "continuations of one stream for all repeats")
 def test_noise_is_drawn_once():
     drawn = [
         noise((1, 2, 3)),

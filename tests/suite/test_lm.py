@@ -47,13 +47,14 @@ each_kind = pytest.mark.parametrize("kind", KINDS)
 
 
 @rejects(
-    "averaged = model.config.«noise_width→latent_bits»",
+    "FreeTransformerLM.__init__: «noise_width→latent_bits»",
     "one random prefix for several",
     case="prefix",
 )
-@rejects("«digest(prompt)→row»,", "z of a prompt by its place in the batch")
+@rejects("batching.latent_noise: «digest(prompt)→row»", "z of a prompt by its place in the batch")
 @rejects(
-    "stream.random((«→samples, »target.shape[1]«, samples→», bits), np.float32)«→.swapaxes(0, 1)»",
+    "batching.latent_noise: «→samples, »target.shape[1]«, samples→», bits), "
+    "np.float32)«→.swapaxes(0, 1)»",
     "z of answers by how long the longest of the batch is",
 )
 @each_kind
@@ -87,7 +88,10 @@ def test_the_seed_decides_z(make_lm):
         assert all(a != b for a, b in zip(first, other, strict=True))
 
 
-@rejects("« and suite.scoring is Scoring.marginal→»", "as many samples of z where one is asked for")
+@rejects(
+    "FreeTransformerLM.__init__: «and suite.scoring is Scoring.marginal→»",
+    "as many samples of z where one is asked for",
+)
 def test_one_sample_of_marginal_is_the_papers_procedure(make_lm):
     model = make_lm().model
     pairs, texts = some_pairs(20), ["It was the best of times"]
@@ -116,7 +120,10 @@ def test_the_error_of_sampling_z_shrinks_with_samples_and_is_the_spread_over_see
     assert many.mc_error == {} and many.truncated == 0
 
 
-@rejects("«digest(tuple(chunk.tokens.tolist()))→0»,", "the same noise for all windows of all texts")
+@rejects(
+    "FreeTransformerLM.bounded: «digest(tuple(chunk.tokens.tolist()))→0»",
+    "the same noise for all windows of all texts",
+)
 def test_each_window_of_a_text_has_noise_of_its_own(make_lm, monkeypatch):
     def record(model, inputs, targets, samples, draw, ids):
         assert samples == 4
@@ -169,7 +176,10 @@ def speller(make_model, tokenizer):
     return adapter(model, tokenizer)
 
 
-@rejects("«(~self.ended).nonzero()[:, 0].tolist(→range(len(self.texts)»):", "an ended text grows")
+@rejects(
+    "Ending.__call__: «(~self.ended).nonzero()[:, 0].tolist()→range(len(self.texts))»",
+    "an ended text grows",
+)
 def test_a_continuation_ends_at_the_first_stop_string_or_with_its_tokens(speller):
     prompts = ["The", "a The", "b c d The"]
     for until, expected in (

@@ -36,10 +36,11 @@ class Reciting(Scripted):
 
 
 @rejects(
-    '(«sample→[a for s in samples for a in s»["filtered_resps"][0]«→]», equal) for «sample→_» in ',
+    'by_figure: «sample→[a for s in samples for a in s»["filtered_resps"][0]«→]», equal) '
+    "for «sample→_»",
     "distinct answers counted over all prompts",
 )
-@rejects("[texts[«number→0»]", "the first answer scored in place of each")
+@rejects("RepeatedTask.apply_filters: [«number→0»", "the first answer scored in place of each")
 def test_each_answer_is_scored_as_the_only_one_would_be():
     """Right answers in different places among wrong ones: 0, 1, 2 … 4 of them, by document."""
     docs = documents("idioms")[:5]
@@ -64,9 +65,10 @@ def test_each_answer_is_scored_as_the_only_one_would_be():
     assert json.loads(json.dumps(log)) == log
 
 
-@rejects("pass_at_k(«n→max(settings.k)», right, k", "the largest k taken for the number of answers")
+@rejects("by_figure: («n→max(settings.k)»", "the largest k taken for the number of answers")
 @rejects(
-    "if «not any(equal(answer, other) for other in different)→answer not in different»:",
+    "pass_at_k.distinct: «not any(equal(answer, other) for other in different)→answer not "
+    "in different»",
     "numbers that the metric takes for one another counted as different",
 )
 def test_answers_of_gsm8k_are_its_numbers_and_equal_where_its_metric_says_so(monkeypatch):
@@ -88,7 +90,7 @@ def test_answers_of_gsm8k_are_its_numbers_and_equal_where_its_metric_says_so(mon
 
 
 @rejects(
-    'len({*«map(program_text, sample["resps"][0])→sample["resps"][0]»})',
+    'by_figure: «map(program_text, sample["resps"][0])→sample["resps"][0]»',
     "programs that differ in comments and layout counted as different",
 )
 def test_programs_run_in_the_sandbox_each_by_itself(sandbox):
@@ -140,9 +142,11 @@ def certain(lm):
     return lm
 
 
-@rejects("repeat« if self.decoding.fresh_z else 0→»", "a fresh z for each answer where z is shared")
 @rejects(
-    "repeat if decoding.temperature «or decoding.fresh_z →»else 0",
+    "Opening.z: «if self.decoding.fresh_z else 0→»", "a fresh z for each answer where z is shared"
+)
+@rejects(
+    "FreeTransformerLM.generate_until: «or decoding.fresh_z→»",
     "one z for all answers where each has its own and the likeliest tokens",
 )
 def test_where_tokens_follow_from_z_only_a_fresh_z_brings_other_answers(make_lm):
@@ -155,7 +159,7 @@ def test_where_tokens_follow_from_z_only_a_fresh_z_brings_other_answers(make_lm)
     assert all(len({*texts}) == 1 for texts in drawn(baseline, TOKENS))
 
 
-@rejects("opening.«repeat→z»", "the same tokens for all answers of one z")
+@rejects("token_generator: «repeat→z»", "the same tokens for all answers of one z")
 def test_where_z_means_nothing_only_tokens_bring_other_answers(make_lm):
     lm = make_lm()
     with torch.no_grad():

@@ -242,7 +242,9 @@ EARLY = {
 }
 
 
-@rejects('«word == secret + →»b"passed"«→ in word»', "a pass believed without the secret")
+@rejects(
+    'run.judged: «word == secret +→» b"passed"«→ in word»', "a pass believed without the secret"
+)
 def test_neither_an_early_exit_nor_a_forged_report_is_a_pass():
     assert verdicts(EARLY) == all_fail(EARLY, "exited early")
 
@@ -267,7 +269,7 @@ TAMPERING = {
 }
 
 
-@rejects("scope = «copy(names)→names»", "the program's functions see the names of its tests")
+@rejects("child.outcome: «copy(names)→names»", "the program's functions see the names of its tests")
 def test_tampering_with_the_checker_is_no_pass():
     programs = {
         name: f"def spoil(): pass\n{body}\ndef add(a, b):\n    spoil()\n    return 0"
@@ -330,9 +332,13 @@ WAYS = {
 }
 
 
-@rejects("    «sys.addaudithook(hook)→pass»", "the run of the tests within a program's reach")
 @rejects(
-    '    «members |= {"f_back": None, "f_locals": {}, "f_globals": {}, "f_builtins": {}}→pass»',
+    "refuse_ways_to_frames: «sys.addaudithook(hook)→pass»",
+    "the run of the tests within a program's reach",
+)
+@rejects(
+    'blind_frames: «members |= {"f_back": None, "f_locals": {}, "f_globals": {}, '
+    '"f_builtins": {}}→pass»',
     "frames that tell what called them",
 )
 def test_secret_names_and_run_of_the_tests_are_out_of_reach():
@@ -376,7 +382,9 @@ class Carrier(OSError):
 """
 
 
-@rejects("    «globals().clear()→pass»", "the checker's names within reach of what is freed")
+@rejects(
+    "child.outcome: «globals().clear()→pass»", "the checker's names within reach of what is freed"
+)
 def test_what_runs_among_the_checkers_names_finds_nothing_there():
     bodies = "raise Carrier", "def add(a, b): raise Carrier"
     programs = {body: FINALISER + body for body in bodies}
@@ -505,7 +513,7 @@ memfd_create shmget io_uring_setup openat2 open_by_handle_at
 """
 
 
-@rejects("«→chmod 90 - fchmodat 268 53 »exit 60 93 ", "files whose mode may change", case="x86_64")
+@rejects("FREE: 128 «→chmod 90 - fchmodat 268 53 »", "files whose mode may change", case="x86_64")
 @pytest.mark.parametrize("machine", HEADERS)
 def test_numbers_of_the_calls_are_the_kernels(machine):
     column = list(HEADERS).index(machine)

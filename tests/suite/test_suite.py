@@ -121,7 +121,10 @@ def test_a_killed_stage_goes_on_and_files_and_mlflow_hold_what_was_measured(
     assert tracked.data.metrics[key] == ways[2]["distinct"]["value"]
 
 
-@rejects('«→raise\n            »kind = ""', "one task's error, which costs the others their scores")
+@rejects(
+    "Scored.apart: «→raise\n            »kind =",
+    "one task's error, which costs the others their scores",
+)
 def test_a_task_that_fails_costs_the_others_nothing(workspace, monkeypatch, capsys):
     """Whatever the error; and the stage its exit code, if asked for. A full disk ends the stage."""
     train_run(RUN)
@@ -154,7 +157,9 @@ def test_a_task_that_fails_costs_the_others_nothing(workspace, monkeypatch, caps
         score_run(spec)
 
 
-@rejects("if «whole and →»suite.", "models of smaller budgets that answer several times, too")
+@rejects(
+    "score_checkpoint: «whole and→»", "models of smaller budgets that answer several times, too"
+)
 def test_each_smaller_budget_is_scored_with_its_own_model(workspace, monkeypatch, calls):
     """Whatever the models have learned: each value is one of the weights of its checkpoint. Only
     the finished one answers several times.
@@ -202,7 +207,7 @@ def is_kept(progress, spec):
     return not make.called
 
 
-@rejects('self.decisive} {spec«→.task»}"', "kept scores of other shots or another metric are taken")
+@rejects('Progress.outcome: «→.task»}"', "kept scores of other shots or another metric are taken")
 def test_what_was_kept_of_other_settings_or_of_tasks_edited_since_is_not_taken(
     workspace, monkeypatch, tmp_path
 ):

@@ -35,7 +35,10 @@ def all_draws(degree, arm, labels):
                 yield (blank, *flat, start, path[-1], *path)
 
 
-@rejects("(«lgamma(self.degree + 1) - →-»", "arms of a path-star counted as if they had an order")
+@rejects(
+    "PathStar.log_probability: «lgamma(self.degree + 1)→»",
+    "arms of a path-star counted as if they had an order",
+)
 @pytest.mark.parametrize("sizes", [(2, 1, 3), (2, 2, 5), (1, 3, 4), (3, 1, 5)])
 def test_log_probability_counts_the_draws_of_a_sequence(sizes):
     draws = Counter(all_draws(*sizes))
@@ -70,7 +73,7 @@ def test_samples_are_as_frequent_as_probable(rng):
 
 
 @rejects(
-    "torch.«randint(self.degree, (n,), generator=generator→zeros(n, dtype=torch.long»)",
+    "PathStar.sample: «randint(self.degree, (n,), generator=generator)→zeros(n, dtype=torch.long)»",
     "the goal of a path-star always at the end of the first arm",
 )
 def test_the_goal_is_the_end_of_any_arm(rng, monkeypatch):
@@ -106,7 +109,7 @@ WRONG = {
 }
 
 
-@rejects("return path.flip(1) if self.reverse else path", "return path", "the path the usual way")
+@rejects("PathStar.written: «.flip(1) if self.reverse else path→»", "the path the usual way")
 def test_a_reversed_path_is_the_same_graph_s_from_goal_to_start(rng):
     """Only that order is possible, and it is as probable."""
     reverse = PathStar(degree=3, arm=3, labels=12, reverse=True)
@@ -121,7 +124,6 @@ def test_a_reversed_path_is_the_same_graph_s_from_goal_to_start(rng):
     )
 
 
-@rejects("(inner <= «1→9»)", "forked arms of a path-star admitted")
 @pytest.mark.parametrize("wrong", WRONG.values(), ids=WRONG)
 def test_impossible_sequences_have_no_probability(wrong):
     assert FULL.log_probability(tokens(text())).isfinite()

@@ -127,8 +127,14 @@ def test_budgets_and_segments_are_listed_in_order_with_whole_batches(workspace):
         assert segment.keep == ({10: BUDGETS[0], 15: BUDGETS[1]} if budgets else {})
 
 
-@rejects("            «self.segment→spec».steps,", "every decay on the schedule of the whole run")
-@rejects(", «decay_start(optim.decay, →»budget.steps«)→ - 1»,", "the trunk goes on from a decay")
+@rejects(
+    "SegmentTraining.build_module: «self.segment→spec»",
+    "every decay on the schedule of the whole run",
+)
+@rejects(
+    "segments.segments: «decay_start(optim.decay,→» budget.steps«)→- 1»",
+    "the trunk goes on from a decay",
+)
 def test_budgets_off_a_trunk_are_runs_of_their_own_bit_for_bit_at_the_cost_of_the_decays(
     with_budgets, alone, monkeypatch
 ):
@@ -221,7 +227,7 @@ def test_a_kept_budget_that_is_damaged_is_trained_for_again_and_nothing_else_los
 
 
 @rejects(
-    "newest = «newest_checkpoint(decay, manifest, until) or →»newest",
+    "find_start: «newest_checkpoint(decay, manifest, until) or→»",
     "a decay is begun again",
     case="a decay",
 )

@@ -20,7 +20,7 @@ LN2 = torch.tensor(2.0).log().item()
 LATENT = ["held_out_bound_bits", "held_out_ce_bits", "held_out_kl_bits"]
 
 
-@rejects("callbacks.«insert(0, →append(»HeldOut(", "figures in the row after")
+@rejects("SegmentTraining.build_callbacks: «insert(0,→append(»", "figures in the row after")
 def test_it_changes_no_weight_and_is_the_same_for_a_killed_run(workspace, trained, capsys):
     """Every five steps, in rows of the curve that are of every step."""
     with killed(12):
@@ -36,8 +36,10 @@ def test_it_changes_no_weight_and_is_the_same_for_a_killed_run(workspace, traine
     assert "of the time went into held-out evaluation" in said
 
 
-@rejects("model.config.document_mask else «None→0»", "masked always")
-@rejects("count = «len(tokens) * (tokens.shape[1] - 1→tokens.numel(»)", "a token too many")
+@rejects("held_out_figures: else «None→0»", "masked always")
+@rejects(
+    "held_out_figures: «len(tokens) * (tokens.shape[1] - 1)→tokens.numel()»", "a token too many"
+)
 @pytest.mark.parametrize("masked", [False, True])
 def test_a_baseline_has_the_cross_entropy_of_its_windows(make_model, make_tokens, masked):
     """However many are scored at once."""
@@ -50,8 +52,11 @@ def test_a_baseline_has_the_cross_entropy_of_its_windows(make_model, make_tokens
         assert figures == {"bound": pytest.approx(expected, rel=1e-5)}
 
 
-@rejects("«generator(seed, Purpose.HELD_OUT)→torch.default_generator»", "whatever stream there is")
-@rejects("tokens«[::WINDOWS_PER_FILTER]→»", "all windows filtered")
+@rejects(
+    "held_out_figures: «generator(seed, Purpose.HELD_OUT)→torch.default_generator»",
+    "whatever stream there is",
+)
+@rejects("held_out_figures: «[::WINDOWS_PER_FILTER]→»", "all windows filtered")
 def test_a_free_transformer_has_its_kl_and_a_bound_from_a_stream_of_its_own(
     make_model, make_tokens, monkeypatch
 ):

@@ -36,8 +36,8 @@ def norms(monkeypatch):
     return logged
 
 
-@rejects("stack«.mean()→[-1]» for stack", "of the steps of a row the last alone")
-@rejects("«not name.startswith(NOT_IN_BAR)→True»", "a line with all figures of a row")
+@rejects("CurveCallback.make_row: «.mean()→[-1]» for", "of the steps of a row the last alone")
+@rejects("shown: «not name.startswith(NOT_IN_BAR)→True»", "a line with all figures of a row")
 @pytest.mark.parametrize(("accumulate", "rows"), [(1, 150), (2, 7)])
 def test_a_metric_of_one_line_is_in_the_curve_in_mlflow_and_in_the_bar(
     workspace, monkeypatch, capsys, norms, accumulate, rows
@@ -113,7 +113,7 @@ def test_a_curve_keeps_metrics_that_not_all_rows_have(tmp_path):
 
 
 @rejects(
-    "else «kl_of_use(spec.config, kappa_bits)→kappa_bits»",
+    "SegmentTraining.build_callbacks: «kl_of_use(spec.config, kappa_bits)→kappa_bits»",
     "the warning of a collapse goes by κ where the KL of a latent in use is another",
 )
 @pytest.mark.parametrize(

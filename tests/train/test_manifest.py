@@ -41,8 +41,10 @@ def of_evaluation(**changes):
     return lambda experiment, run: vars(experiment.evaluation).update(changes)
 
 
-@rejects("«asdict(spec.optim),→»", "checkpoints of another optimizer gone on from")
-@rejects("«spec.experiment.compute.precision.value,→»", "checkpoints of another precision")
+@rejects("settings_hash: «asdict(spec.optim),→»", "checkpoints of another optimizer gone on from")
+@rejects(
+    "settings_hash: «spec.experiment.compute.precision.value,→»", "checkpoints of another precision"
+)
 @pytest.mark.parametrize(
     "change",
     [
@@ -59,7 +61,9 @@ def test_what_decides_weights_is_in_the_hash_and_so_is_evaluation_in_the_loop(ch
     assert spec_hash(change) != spec_hash()
 
 
-@rejects('«"data": shards.metadata.hash,→»', "checkpoints of other data gone on from")
+@rejects(
+    'make_manifest: «"data": shards.metadata.hash,→»', "checkpoints of other data gone on from"
+)
 def test_data_and_the_version_of_torch_are_in_the_hash(monkeypatch):
     known = {spec_hash(), spec_hash(vocab_size=12), spec_hash(data="other")}
     monkeypatch.setattr("torch.__version__", "9.9")
@@ -78,7 +82,7 @@ def test_what_decides_memory_and_speed_alone_is_not(change):
     assert spec_hash(change) == spec_hash()
 
 
-@rejects("in {**ours.parts«, **theirs.parts→»}", "what only the earlier one has goes unnamed")
+@rejects("manifest.differences: «, **theirs.parts→»", "what only the earlier one has goes unnamed")
 def test_what_only_one_of_two_specifications_has_is_a_difference_of_both():
     plain, scored = manifest_of(), manifest_of(of_evaluation(every_tokens=5200))
     assert differences(scored, plain) == ["evaluation.every_tokens (5200 then, none now)"]

@@ -41,7 +41,7 @@ OTHER_DESIGN = DesignChanges(
 
 
 @rejects(
-    "plugins=[WholeFiles()«, self.process.environment→»],",
+    "SegmentTraining.build_trainer: «, self.process.environment→»",
     "a training of one process takes a batch job's variables for its own",
     case="TORCHELASTIC_RUN_ID=1",
 )

@@ -36,7 +36,10 @@ def drawn(tmp_path_factory):
     return figures_against_kappa(seeded(tmp_path_factory.mktemp("kappa"), arms, bounds).arms)
 
 
-@rejects(" if «arm.preset_design→not arm.baseline»]", "a line against κ through other designs")
+@rejects(
+    "figures_against_kappa: «arm.preset_design→not arm.baseline»",
+    "a line against κ through other designs",
+)
 def test_seeds_are_dots_and_lines_go_through_means(drawn):
     left, right = drawn.axes
     dots = heights(right, linestyle="None")
@@ -73,7 +76,10 @@ def test_snapshots_are_hollow_and_apart_from_annealed_models(tmp_path):
     assert [tick.get_text() for tick in axes.get_xticklabels()] == ["1", "2", "4"]
 
 
-@rejects(' «run.figures("bits_per_token").bound→bounds[samples(arm)[-1]]».', "IWAE above its own")
+@rejects(
+    'bound_by_samples: «run.figures("bits_per_token").bound→bounds[samples(arm)[-1]]»',
+    "IWAE above its own",
+)
 def test_iwae_is_drawn_above_the_filtering_bound(tmp_path):
     free = seeded(tmp_path, {"two": run(kappa=2.0)}, {"two": [0.5, 0.5]}).arms
     for measured in free[0].runs:
@@ -176,7 +182,7 @@ def markers(axes, marker):
     return [(pytest.approx(x), y) for each in points for x, y in each]
 
 
-@rejects(", «→abs(»comparison.«threshold→mean)»", "bars as wide as the difference")
+@rejects("draw_family: «→abs(»comparison.«threshold→mean)»", "bars as wide as the difference")
 def test_means_bars_and_seeds_are_drawn_from_the_baseline_at_0(tmp_path):
     analysis = seeded(tmp_path, PAIR, {"base": [0.5, 0.52], "free": [0.4, 0.46]})
     (comparison,) = analysis.comparisons
@@ -205,8 +211,14 @@ def test_a_panel_for_each_family_with_a_baseline_of_its_bound_alone(tmp_path):
     assert not any(x == pytest.approx(other - 0.5) for x in drawn for other in others)
 
 
-@rejects("«self.arm.bound(self.unit).convergence or→»", "a loose difference without its mark")
-@rejects('«"loose" if comparison.may_be_loose else →»', "a verdict from a loose bound in colour")
+@rejects(
+    "Comparison.convergence: «self.arm.bound(self.unit).convergence or→»",
+    "a loose difference without its mark",
+)
+@rejects(
+    'draw_family: «"loose" if comparison.may_be_loose else→»',
+    "a verdict from a loose bound in colour",
+)
 def test_what_a_loose_bound_leaves_open_is_grey(tmp_path):
     loose = {"free": {"half_variance": 0.3, "converged": False}}
     folder = write_experiment(tmp_path, PAIR, {"free": 0.7}, others=loose)
