@@ -30,6 +30,7 @@ from pipelines.evaluate import (
     swap,
 )
 from pipelines.report.sections import ladder as ladder_section
+from pipelines.tokenize import overlap
 from pipelines.tracking import system_metrics
 from pipelines.train import held_out
 from pipelines.train.core import acceleration, module, parent
@@ -45,6 +46,7 @@ PROPOSALS = [
 ]
 PERCENT = [100 * share for share in interpolation.SHARES[1:]]
 NUMBERS = {  # by page: its words with each number in brackets, and the numbers in the code
+    "../README": [("a t-test over documents and seeds finds it at (5) %", 100 * differences.LEVEL)],
     "measurement/particles": [
         ("one window for every (32) chunks", run_calibration.SCORED_PER_CHUNK),
         ("that will be scored, but at least (32)", run_calibration.MIN_CHUNKS),
@@ -127,6 +129,7 @@ NUMBERS = {  # by page: its words with each number in brackets, and the numbers 
         ("shows `suite.pass_at_k.k`, (1) and (10)", *PassAtK().k),
     ],
     "data": [
+        ("by (13)-grams of tokens", overlap.N),
         ("two primes of (three) digits", factors.DIGITS),
         ("the paper's task: (eight) copies of a letter", target_task.TARGET),
     ],

@@ -1,6 +1,4 @@
-"""What the pages tell a user to type works, files that they name exist, and every promise in
-promises.yaml is still made and still has its tests; links: test_site.py.
-"""
+"""What the pages tell a user to type works, and files that they name exist; links: test_site.py."""
 
 import re
 import shlex
@@ -12,7 +10,6 @@ from pathlib import Path
 
 import click
 import pytest
-import yaml
 
 from pipelines import cli
 from pipelines.compose import compose_config
@@ -22,7 +19,6 @@ from tests import ROOT
 from tests.support.project_copy import Project
 
 DOCS = ROOT / "docs"  # of its folders, one has pages; the others keep results
-PROMISES = yaml.safe_load((ROOT / "tests/docs/promises.yaml").read_text(encoding="utf-8"))
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md",
          *sorted([*DOCS.glob("*.md"), *DOCS.glob("measurement/*.md")])]  # fmt: skip
 ELSEWHERE = {  # programs whose commands need another machine, files, a cluster or a new shell
@@ -146,17 +142,6 @@ def test_named_files_exist(page):
     for name in names:
         if not set(name) & set("<>*$…{"):
             assert (ROOT / name.partition("::")[0]).exists(), name
-
-
-@pytest.mark.parametrize("page", PROMISES)
-def test_a_promise_is_on_its_page_and_has_its_tests(page):
-    text = " ".join((ROOT / page).read_text(encoding="utf-8").split())
-    for promise, tests in PROMISES[page].items():
-        assert promise in text
-        assert tests
-        for file, _, name in (test.partition("::") for test in tests):
-            source = (ROOT / "tests" / file).read_text(encoding="utf-8")
-            assert re.search(rf"^def {name}\(", source, re.MULTILINE), f"{file} has no {name}"
 
 
 def test_the_readme_is_short():
