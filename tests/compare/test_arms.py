@@ -1,14 +1,16 @@
 """What an arm is, and its means over seeds."""
 
 import shutil
-from math import sqrt
+from dataclasses import replace
+from math import inf, isnan, sqrt
 from statistics import stdev
 
 import pytest
 
 from pipelines.artifacts.results import Details, Estimate, EvaluationResult, Figures
 from pipelines.artifacts.run_results import RunResults, read_finished
-from pipelines.compare.arms import Arm, families, group_by_seed
+from pipelines.compare.arms import Arm, baselines, families, group_by_seed, over_seeds
+from pipelines.compare.comparison import Comparison
 from pipelines.config.schema import Run
 from pipelines.report.tables import arm_row
 from tests.support.mutants import rejects
@@ -46,6 +48,29 @@ def test_mean_and_spread_are_over_seeds_and_errors_do_not_shrink(tmp_path):
     assert free.bound().monte_carlo == pytest.approx(own / sqrt(3)) and own == 0.0001 / 20
 
 
+@rejects(
+    "over_seeds: converged=«all→any»(converged)", "an arm called converged as one of its seeds is"
+)
+@pytest.mark.parametrize(
+    ("seeds", "arm"),
+    [
+        ([True, True], True), ([True, False], False), ([False, True], False),
+        ([True, None], True), ([None, False], False), ([None, None], None),
+    ],
+)  # fmt: skip
+def test_an_arm_has_converged_if_every_seed_that_was_asked_has(seeds, arm):
+    estimates = [Estimate(1.0, 0.1, converged=each) for each in seeds]
+    assert over_seeds(estimates).converged is arm
+
+
+def test_errors_over_seeds_are_means_and_filters_average_out():
+    one, other = Estimate(1.0, 0.1, 0.3, 0.2), Estimate(4.0, 0.4, 0.4, 0.6)
+    found = over_seeds([one, other])
+    assert (found.mean, found.se, found.half_variance) == pytest.approx((2.5, 0.25, 0.4))
+    assert found.monte_carlo == pytest.approx(0.25)  # √(0.3² + 0.4²) / 2
+    assert found.spread == pytest.approx(3 / sqrt(2)) and isnan(over_seeds([one]).spread)
+
+
 @rejects('recipe: "«→, "kappa_warmup_steps"»)', "runs of a rising κ as seeds of one arm")
 def test_seeds_of_another_recipe_are_another_arm(tmp_path):
     """Not a mean over both, which the same name but for the seed would suggest."""
@@ -54,9 +79,9 @@ def test_seeds_of_another_recipe_are_another_arm(tmp_path):
     assert [arm.name for arm in arms] == ["free_s0", "free_s1"]
 
 
-def measured(seed, figures, collapsed=False):
-    evaluation = EvaluationResult(1, 1, 1.0, figures, collapsed=collapsed)
-    spec = Run(kappa_bits=1.0, seed=seed)
+def measured(seed, figures, collapsed=False, **settings):
+    evaluation = EvaluationResult(1, 1, 2.0**seed, figures, collapsed=collapsed)
+    spec = Run(**{"kappa_bits": 1.0, "seed": seed} | settings)
     return RunResults(f"free_s{seed}", spec, 3, "target", evaluation, Details([], [], []), [])
 
 
@@ -78,6 +103,58 @@ def test_a_figure_that_a_seed_lacks_has_no_mean():
     means = Arm("free", [measured(0, one), measured(1, other)]).figures()
     assert means.ce.mean == 2.0
     assert means.kl is None
+
+
+@rejects("Arm.mean_of: return over_seeds(estimates«→[:1]»)", "the gap of a seed as that of its arm")
+@rejects("Arm.looseness: «fmean→max»", "an arm as loose as its loosest seed")
+def test_what_an_arm_says_is_the_mean_over_its_seeds():
+    """Two seeds are loose by half of a variance, one as another of its bounds lies below."""
+    bounds = [{"half_variance": 0.2}, {"half_variance": 0.6}, {"half_variance": 0.1}]
+    figures = [Figures(filtering=Estimate(5.0, 0.1, **each)) for each in bounds]
+    others = {name: Estimate(mean, 0.1) for name, mean in zip(OTHERS, (4.9, 3.0, 4.5), strict=True)}
+    figures[2] = replace(figures[2], **others)
+    arm = Arm("free", [measured(seed, each) for seed, each in enumerate(figures)])
+    assert arm.looseness("bits_per_token") == pytest.approx((0.2 + 0.6 + 2.0) / 3)
+    assert arm.tokens_per_second == pytest.approx((1 + 2 + 4) / 3)
+    assert arm.gap is None and arm.first.run.seed == arm.run.seed == 0
+    for seed, gap in ((0, 0.1), (2, 0.4)):  # of another it was not measured
+        arm.runs[seed].evaluation.gap_nats_per_token = Estimate(gap, 0.01)
+    assert Arm("free", arm.runs).gap.mean == pytest.approx(0.25)
+
+
+OTHERS = ("elbo", "iwae", "prior")
+
+
+@rejects(
+    "Comparison.convergence: « or self.other.bound(self.unit).convergence→»",
+    "a loose rival not marked",
+)
+def test_a_difference_has_not_converged_if_either_bound_has_not():
+    def arm(converged):
+        return Arm("a", [measured(0, Figures(filtering=Estimate(1.0, 0.1, converged=converged)))])
+
+    unknown = dict.fromkeys(("mean", "documents", "own", "pooled", "equality", "threshold"), inf)
+    for pair in ((True, True), (False, True), (True, False), (False, False)):
+        mine, other = map(arm, pair)
+        found = Comparison(**unknown, arm=mine, other=other, unit="bits_per_token")
+        assert found.convergence == ("" if all(pair) else " (not converged)")
+
+
+@rejects("arms.baselines: sorted(by_additions«→, key=str»)", "ten further blocks before two")
+@rejects(
+    "arms.baselines: by_additions«.setdefault(arm.additions, arm)→[arm.additions] = arm»",
+    "of baselines alike the last",
+)
+def test_baselines_rise_with_what_they_have_beside_the_model_and_the_first_of_two_alike_is_one():
+    def baseline(name, prefix=0, blocks=0, kappa=None):
+        settings = {"random_prefix": prefix, "extra_blocks": blocks, "kappa_bits": kappa}
+        return Arm(name, [measured(0, Figures(), **settings)])
+
+    arms = [baseline("prefix", 4), baseline("ten", blocks=10), baseline("two", blocks=2)]
+    arms += [baseline("free", kappa=1.0), baseline("plain"), baseline("again")]
+    found = baselines(arms)
+    assert [arm.name for arm in found] == ["plain", "two", "ten", "prefix"]
+    assert [arm.plain for arm in found] == [True, False, False, False]
 
 
 @rejects('FAMILY: «tokens", "→»', "arms of other budgets compared")

@@ -1,5 +1,6 @@
 """Arms at each budget and over the last third; figures are bits per token."""
 
+from copy import deepcopy
 from dataclasses import replace
 from math import sqrt
 
@@ -85,6 +86,7 @@ def test_last_thirds_are_compared_if_they_average_the_same_budgets(arms):
     assert cell.note == "2 budgets"
     assert cell.bound.spread == pytest.approx(0.02 / 2**0.5)
     assert cell.difference.mean == pytest.approx(0.45 - 0.56)
+    assert cell.difference.documents is None  # known of the final bounds alone
     assert cell.difference.verdict == "lower"
     seeds = [run.evaluation for run in free.runs]
     with_budgets(free, {5500: [0.40, 0.42], 6500: [0.48, 0.50]})
@@ -95,6 +97,37 @@ def test_last_thirds_are_compared_if_they_average_the_same_budgets(arms):
     with_budgets(base, {5500: [0.60, 0.62], 6500: [0.50, 0.52]})
     base.runs[0].evaluation.budgets = seeds[0].budgets
     assert table(arms).columns[LATE]["free"].difference is None, "both arms alike"
+
+
+@rejects("budget_table: budgets}«→, key=str»)", "budgets sorted as text")
+@rejects("budget_table: {entry.tokens for arm in arms«→[:1]»", "the budgets of the first arm")
+def test_columns_rise_with_the_tokens_whichever_arm_has_them(arms):
+    base, free = arms
+    with_budgets(base, {1_048_576: [0.6, 0.6], 524_288: [0.7, 0.7], 6500: [0.5, 0.52]})
+    with_budgets(free, {262_144: [0.8, 0.8], 6500: [0.48, 0.50]})
+    heads = [f"{tokens:,} tokens" for tokens in (6500, 262_144, 524_288, 1_048_576)]
+    assert [*table(arms).columns] == [*heads, LATE]
+
+
+@rejects("budget_table: if «all→any»", "an arm of which some seeds have budgets")
+@rejects(
+    "at_budget: «len(here) == len(arm.runs)→here»", "a budget that some seeds have as that of all"
+)
+def test_a_budget_is_an_arms_if_all_its_seeds_have_it(arms):
+    base, free = arms
+    del free.runs[1].evaluation.budgets[0]
+    assert [*table(arms).columns[HALF]] == ["base"]
+    assert [*table(arms).columns[FULL]] == ["base", "free"]
+    base.runs[0].evaluation.budgets = []
+    assert [arm.name for arm in table(arms).arms] == ["free"]
+
+
+@rejects("from_plain: «poolable(arm, other, present)→(arm, other)»", "of two alone")
+def test_spreads_at_a_budget_are_pooled_over_all_arms(arms):
+    third = Arm("third", deepcopy(arms[1].runs))
+    with_budgets(third, {3000: [0.70, 0.76], 6500: [0.48, 0.50]})
+    found = table([*arms, third]).columns[HALF]["free"].difference
+    assert found.pooled.error == pytest.approx(sqrt((0.01**2 + 0.03**2 + 0.06**2) / 6))
 
 
 def test_arms_without_budgets_are_left_out(arms):

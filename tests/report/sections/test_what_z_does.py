@@ -67,7 +67,7 @@ def folder(tmp_path_factory):
     change(folder, "base", "evaluation.json", steering={"same": measured(0.65)})
     change(
         folder, "free", "evaluation.json", swap=swapped, sequence_z=codes, steering=steered,
-        persistence={"0": EXCESS, "1": EXCESS | {"bits": -0.5}},
+        persistence={"16": EXCESS, "0": EXCESS, "1": EXCESS | {"bits": -0.5}, "2": EXCESS},
     )  # fmt: skip
     bit = {"bit": 2, "kl": ESTIMATE, "read": EXCESS, "predicted": EXCESS | {"se": None}}
     bit |= {"set": [CONTEXT], "unset": [CONTEXT]}
