@@ -68,7 +68,9 @@ def dataclasses_in(kind: Any) -> set[type]:
     return {kind}.union(*(dataclasses_in(each) for each in get_type_hints(kind).values()))
 
 
-@rejects("SuiteResults.limit: = «None→field(kw_only=True)»", "a suite without limit is not read back")
+@rejects(
+    "SuiteResults.limit: = «None→field(kw_only=True)»", "a suite without limit is not read back"
+)
 @pytest.mark.parametrize("kind", [EvaluationResult, Details, suite_results.SuiteResults])
 def test_a_field_that_may_be_none_may_be_missing(kind):
     """None is not written, so that reading must not need it."""

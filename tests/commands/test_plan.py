@@ -11,6 +11,7 @@ from pipelines.artifacts.run_spec import RunSpec
 from pipelines.common.errors import UserError
 from pipelines.plan import GIB, Assumptions, RunPlan, format_days
 from tests import ROOT
+from tests.support.arrivals import arrives
 from tests.support.commands import call
 from tests.support.mutants import rejects
 from tests.support.settings import composed_by_hydra as composed
@@ -93,6 +94,7 @@ def test_the_decays_of_smaller_budgets_are_trained_on_top_of_the_trunk():
 PAPER_8B = {"half": True, "workers": 256, "sharded": True}
 
 
+@arrives("compute", "accumulate strategy activation_checkpointing precision workers")
 @pytest.mark.parametrize(
     ("name", "setting", "micro_batch", "worker"),
     [
@@ -118,6 +120,7 @@ def test_a_run_fits_whose_memory_is_below_that_of_the_gpu():
         assert planned("free_k1", "experiment=paper_8b", memory=gib).fits is fits
 
 
+@arrives("compute", "gpus_per_worker")
 def test_a_worker_with_a_share_of_a_gpu_has_that_share_of_its_speed_and_memory():
     one = ("experiment=paper_1_5b", "compute.workers=1", "compute.strategy=ddp")
     limit = 1.5 * planned("baseline", *one).memory.total / GIB

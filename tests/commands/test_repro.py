@@ -18,6 +18,7 @@ from pipelines.common.errors import UserError
 from pipelines.common.pipeline_lock import FOLDER, dvc_at_work, pipeline_alone, stage_of
 from pipelines.plan import RunPlan
 from pipelines.repro import ANY_GPU, stage_flops
+from tests.support.arrivals import arrives
 from tests.support.commands import call
 from tests.support.mutants import rejects
 from tests.support.settings import composed_by_hydra as composed
@@ -140,6 +141,7 @@ def test_a_mistake_ends_it_before_it_waits(conf, monkeypatch):
         call("repro", "experiment=smoke", "runs.baseline.seedling=3")
 
 
+@arrives("evaluation", "particles filters iwae_samples tokens")
 @rejects("stage_flops: «measuring→0.0»}", "the longest way is sought without evaluation")
 def test_the_longest_way_has_the_evaluation_in_it():
     def longest(particles):
@@ -152,10 +154,10 @@ def test_the_longest_way_has_the_evaluation_in_it():
 
     assert [longest(particles) for particles in (1, "auto")] == ["baseline", "free_k1"]
     experiment = composed(
-        "experiment=smoke", "evaluation={particles: auto, filters: 2, iwae_samples: 3}"
+        "experiment=smoke", "evaluation={particles: auto, filters: 5, iwae_samples: 3, tokens: 90}"
     )
     plan = RunPlan(RunSpec(experiment, "free_k1"), ANY_GPU)
-    passes = (1 + 2 * 64 + 3) * experiment.evaluation.tokens
+    passes = (1 + 5 * 64 + 3) * 90
     assert stage_flops(plan)["evaluate@free_k1"] == pytest.approx(plan.flops_per_token / 3 * passes)
 
 

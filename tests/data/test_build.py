@@ -31,6 +31,7 @@ from pipelines.config.data import Files, Hub, ProcessData, TextData
 from pipelines.data import build as stage, duplicates, part_files, segments
 from pipelines.data.build import make_parts, make_process, make_text, process_texts
 from pipelines.data.sources import files
+from tests.support.arrivals import arrives
 from tests.support.mutants import rejects
 from tests.train.test_full_disk import small_disk
 
@@ -40,6 +41,7 @@ def process_split(source="target", **changes):
     return {k: list(v) for k, v in process_texts(ProcessData(source, **settings)).items()}
 
 
+@arrives("process", "source train_sequences validation_sequences seed")
 def test_process_corpus_is_seeded_and_has_the_promised_size():
     first, again, other = process_split(), process_split(), process_split(seed=2)
     assert first == again and first["train"] != other["train"]
@@ -104,6 +106,7 @@ def texts_of(target):
     return {split: [text for _, text in content] for split, content in documents_of(target).items()}
 
 
+@arrives("text", "source parts validation_share seed")
 @rejects("Draft.add: «:8→8:16»", "a split unlike earlier corpora's")
 def test_the_hash_of_seed_and_bytes_says_the_split(tmp_path):
     texts = [f"document {i} ≠" for i in range(500)]
@@ -118,6 +121,7 @@ def test_the_hash_of_seed_and_bytes_says_the_split(tmp_path):
         assert 100 < len(held_out) < 200
 
 
+@arrives("text", "deduplicate")
 def test_equal_and_empty_documents_are_left_out_and_counted(tmp_path, capsys):
     texts = [f"{i % 50}" for i in range(120)] + [""] * 3
     target = tmp_path / "x"
@@ -417,6 +421,7 @@ def test_a_bad_file_mended_or_left_out_costs_nothing_that_is_finished(
     assert contents(tmp_path / "x") == contents(tmp_path / "y")
 
 
+@arrives("text", "max_bytes")
 def test_a_part_that_runs_out_is_told(tmp_path, capsys):
     a = write_lines(tmp_path / "a", [f"{i:03d}" for i in range(100)])
     b = write_lines(tmp_path / "b", [f"b {i:03d}" for i in range(900)])

@@ -2,6 +2,7 @@
 
 import json
 import os
+from collections import Counter
 from hashlib import sha256
 from pathlib import Path
 
@@ -9,12 +10,16 @@ import pytest
 import yaml
 
 from pipelines import inputs
+from pipelines.artifacts import corpus
+from pipelines.artifacts.corpus import SPLITS
 from pipelines.common.distributions import canonical, read_pins
 from pipelines.common.errors import UserError
 from pipelines.compose import compose_config
-from pipelines.config.data import Distributions
+from pipelines.config.data import Distributions, Files, Hub, TextData
 from pipelines.config.load import parse
+from pipelines.data.build import make_text
 from pipelines.data.sources import open_source
+from tests.support.arrivals import arrives
 from tests.support.mutants import rejects
 from tests.support.requirements import closure, of_make_repro
 
@@ -79,6 +84,7 @@ def test_files_come_in_the_order_of_a_hash_of_their_paths(site):
     assert paths != sorted(paths)
 
 
+@arrives("distributions", "source leave_out exclude")
 def test_what_is_left_out_and_excluded_is_not_read(site):
     few = names(leave_out=["Beta-Two", "gamma"], exclude=["tests", "one/m[1-8].py"])
     assert few == ["alpha-one-1.5/one/m0.py"]
@@ -86,6 +92,7 @@ def test_what_is_left_out_and_excluded_is_not_read(site):
     assert below and not any("/one/" in name for name in below)
 
 
+@arrives("distributions", "pins pattern")
 @pytest.mark.parametrize(
     ("pins", "settings", "message"),
     [
@@ -95,7 +102,8 @@ def test_what_is_left_out_and_excluded_is_not_read(site):
         ("gamma==3\n", {"leave_out": ["delta"]}, r"p\.leave_out: delta is not pinned"),
         ("gamma>=3\n", {}, r"constraints.txt:1: gamma>=3 is not name==version"),
         ("gamma==3\n", {"pins": "other.txt"}, r"other.txt: cannot be read"),
-        ("gamma==3\n", {"pattern": "**/*.txt"}, r"p\.pattern: .* matches no file"),
+        ("gamma==3\n", {"pattern": "**/*.txt"}, r"p\.pattern: \*\*/\*\.txt matches no file"),
+        ("gamma==3\n", {"exclude": ["gamma"]}, "no file under .* that is not excluded"),
         ("bare==1\n", {}, "bare-1 is installed without a list of its files"),
     ],
 )
@@ -105,6 +113,28 @@ def test_what_is_wrong_is_one_line_that_names_it(site, pins, settings, message):
     with pytest.raises(UserError, match=message) as error:
         names(**settings)
     assert "\n" not in str(error.value)
+
+
+@arrives("files", "weight")
+@arrives("hub", "weight")
+@arrives("distributions", "weight")
+def test_each_kind_of_source_has_its_weight_in_a_mixture(site, tmp_path):
+    """Of documents of ten bytes each."""
+    install(site, "delta", "1", {f"d/m{i}.py": f"d{i:09}" for i in range(40)})
+    Path("constraints.txt").write_text("delta==1\n")
+    for name in "fh":
+        rows = (json.dumps({"text": f"{name}{i:09}"}) for i in range(40))
+        (tmp_path / f"{name}.jsonl").write_text("\n".join(rows))
+    parts = {
+        "f": Files(root=str(tmp_path), pattern="f.jsonl", weight=0.5),
+        "h": Hub(dataset="json", data_files=[str(tmp_path / "h.jsonl")], weight=1.5),
+        "d": Distributions(weight=2.0),
+    }
+    data = TextData(parts=parts, validation_share=0.3, vocab_size=300, max_bytes=400)
+    make_text("x", data, tmp_path / "x")
+    kept = [text for split in SPLITS for part in corpus.parts(tmp_path / "x", split)
+            for _, text in corpus.documents(part)]  # fmt: skip
+    assert Counter(text[:1] for text in kept) == {b"f": 5, b"h": 15, b"d": 20}
 
 
 def noted(tmp_path):

@@ -23,6 +23,7 @@ from pipelines.data.sources import (
     open_source,
     parquet as parquet_module,
 )
+from tests.support.arrivals import arrives
 from tests.support.mutants import rejects
 
 KEY = "data.x.parts.p"
@@ -64,6 +65,7 @@ def write_all(folder):
     parquet(folder / "h.parquet", TEXTS, pa.dictionary(pa.int32(), pa.string()))
 
 
+@arrives("files", "source root pattern")
 def test_every_format_gives_the_same_documents(tmp_path):
     write_all(tmp_path)
     for path in tmp_path.iterdir():
@@ -100,6 +102,7 @@ def test_patterns_mean_what_they_mean_to_pathlib(tmp_path, pattern):
     assert len(expected) > 1 and len(identities) == len(expected) and set(identities) == expected
 
 
+@arrives("files", "exclude")
 @pytest.mark.parametrize(
     ("exclude", "kept"),
     [
@@ -118,6 +121,7 @@ def test_what_is_excluded_is_left_out(tmp_path, exclude, kept):
     assert " ".join(identity for identity, _ in source.documents()) == kept
 
 
+@arrives("files", "format")
 def test_a_format_goes_before_the_name(tmp_path):
     (tmp_path / "a.json").write_bytes(lines(TEXTS))
     (tmp_path / "b.json.gz").write_bytes(gzip.compress(lines(TEXTS)))
@@ -125,6 +129,13 @@ def test_a_format_goes_before_the_name(tmp_path):
     assert texts_of(files_source(tmp_path, format="text")) == [lines(TEXTS)] * 2
     parquet(tmp_path / "c.data", TEXTS)
     assert len(texts_of(files_source(tmp_path, "c.data", format="parquet"))) == len(TEXTS)
+
+
+@arrives("files", "text_field")
+def test_text_is_in_the_field_that_is_named(tmp_path):
+    (tmp_path / "a.jsonl").write_bytes(named("body", text="no"))
+    pq.write_table(pa.table({"text": ["no"], "body": ["b"]}), tmp_path / "b.parquet")
+    assert texts_of(files_source(tmp_path, text_field="body")) == [b"a", b"b"]
 
 
 def test_files_without_documents_are_passed_over_and_a_text_of_no_byte_is_a_document(tmp_path):
@@ -210,6 +221,7 @@ def test_groups_are_the_files_in_order_and_have_versions_of_their_own(tmp_path, 
     assert [a == b for a, b in zip(before, after, strict=True)] == [True, False, True, True]
 
 
+@arrives("hub", "data_files")
 def test_files_that_datasets_reads_have_to_be_the_same(tmp_path):
     part = hub_files(tmp_path)
     version = version_of(part)
@@ -218,6 +230,7 @@ def test_files_that_datasets_reads_have_to_be_the_same(tmp_path):
     assert version_of(part) != version
 
 
+@arrives("hub", "revision")
 @rejects(
     "HubSource.__init__: = «revision =→»",
     "a hub's dataset read at another commit than the one that is kept",
@@ -258,6 +271,7 @@ def test_a_bad_row_of_a_dataset_is_named(tmp_path, monkeypatch, bad, words):
         list(open_source(KEY, hub(data_files=[*map(str, paths)])).documents())
 
 
+@arrives("hub", "source dataset text_field")
 def test_a_dataset_is_read_by_the_librarys_own_code(tmp_path):
     assert texts_of(open_source(KEY, hub_files(tmp_path))) == [t.encode() for t in TEXTS]
     folder = tmp_path / "dataset"
@@ -267,6 +281,7 @@ def test_a_dataset_is_read_by_the_librarys_own_code(tmp_path):
     assert texts_of(open_source(KEY, hub(dataset=str(folder)))) == [b"\xff", b"b"]
 
 
+@arrives("hub", "split")
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
@@ -294,6 +309,7 @@ def test_a_dataset_that_cannot_be_had_is_one_line(tmp_path, monkeypatch, changes
     assert KEY in str(caught.value) and "\n" not in str(caught.value)
 
 
+@arrives("hub", "subset")
 def test_an_unknown_subset_names_those_there_are(tmp_path):
     (tmp_path / "README.md").write_text(
         "---\nconfigs:\n- config_name: small\n  data_files: small.jsonl\n"

@@ -16,6 +16,7 @@ from pipelines.config.data import TextData
 from pipelines.config.schema import EvaluationConfig, Run
 from pipelines.evaluate.bounds import sample_counts, score, with_proposal
 from tests.evaluate.conftest import lively
+from tests.support.arrivals import arrives
 from tests.support.corpora import LENGTHS, VOCABULARY, memory_shards
 from tests.support.mutants import rejects
 
@@ -117,6 +118,7 @@ def test_sample_counts():
     assert [sample_counts(k) for k in (1, 2, 3, 4, 12)] == counts
 
 
+@arrives("evaluation", "particles proposal")
 @pytest.mark.parametrize(
     ("kappa", "proposal", "expected"),
     [(None, None, 0), (1.0, None, 0), (2.0, None, 0.125), (2.0, 0.0, 0), (0.5, 1.0, 1)],

@@ -6,6 +6,7 @@ from pipelines.common.errors import UserError
 from pipelines.config.schema import Compute
 from pipelines.parallel import slots
 from pipelines.parallel.slots import PROCESS, make_slots
+from tests.support.arrivals import arrives
 from tests.support.mutants import rejects
 
 GB = 1e9
@@ -49,6 +50,7 @@ def test_the_memory_of_the_largest_run_is_there_for_each(machine):
     assert threads(make_slots(Compute(), 9, 1000 * GB, None)) == (1, 16)
 
 
+@arrives("compute", "threads workers cpus_per_worker")
 def test_a_number_that_is_given_is_taken_and_runs_that_want_more_cores_are_fewer(machine):
     machine(16, memory=GB)
     assert threads(make_slots(Compute(), 2, GB, 5)) == (5, 3)
@@ -58,6 +60,7 @@ def test_a_number_that_is_given_is_taken_and_runs_that_want_more_cores_are_fewer
     assert len(make_slots(Compute(workers=2, cpus_per_worker=3), 9, GB, None)) == 2
 
 
+@arrives("compute", "gpus_per_worker")
 def test_each_has_a_gpu_of_its_own(machine):
     machine(64, gpus=4, memory=GB)  # of the machine's memory the model takes none
     made = make_slots(Compute(), 9, 100 * GB, None)

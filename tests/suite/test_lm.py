@@ -16,6 +16,7 @@ from ftmodel.inference.sampling import sample_token
 from ftmodel.kernels.weights import bf16_products
 from pipelines.common.errors import UserError
 from pipelines.config.suite import Scoring, Weights
+from tests.support.arrivals import arrives
 from tests.support.benchmark_models import (
     CONTEXT,
     END,
@@ -79,6 +80,7 @@ def test_scores_do_not_depend_on_company(make_lm, kind):
         assert alone[0][1] == expected[i][1]
 
 
+@arrives("suite", "seed")
 def test_the_seed_decides_z(make_lm):
     model = make_lm().model
     pairs, texts = some_pairs(20), ["It was the best of times", "of times"]
@@ -88,6 +90,7 @@ def test_the_seed_decides_z(make_lm):
         assert all(a != b for a, b in zip(first, other, strict=True))
 
 
+@arrives("suite", "scoring samples")
 @rejects(
     "FreeTransformerLM.__init__: «and suite.scoring is Scoring.marginal→»",
     "as many samples of z where one is asked for",
@@ -216,6 +219,7 @@ def test_a_model_is_not_asked_for_what_comes_after_a_stop_string(speller, monkey
     assert len(calls) == 1 + next(i for i, made in enumerate(text) if b"qu" in made)
 
 
+@arrives("suite", "weights")
 def test_text_is_generated_with_the_weights_asked_for(make_lm, monkeypatch):
     if not bf16_products():
         pytest.skip("this CPU does not multiply bfloat16")

@@ -15,6 +15,7 @@ from pipelines.suite import benchmark_data
 from pipelines.suite.pass_at_k import StoredTask, program_text, run_sampled, samplings
 from pipelines.suite.task_index import check_file
 from pipelines.suite.tasks import run_task
+from tests.support.arrivals import arrives
 from tests.support.benchmark_models import Scripted, documents, entry, settings
 from tests.support.mutants import rejects
 
@@ -35,6 +36,7 @@ class Reciting(Scripted):
         super().__init__(answer=lambda prompt: next(given[prompt]))
 
 
+@arrives("pass_at_k", "samples k")
 @rejects(
     'by_figure: «sample→[a for s in samples for a in s»["filtered_resps"][0]«→]», equal) '
     "for «sample→_»",
@@ -116,6 +118,7 @@ def test_what_makes_programs_distinct():
     assert not any(program_text(one) == program_text(other) for one, other in different)
 
 
+@arrives("pass_at_k", "temperatures")
 def test_a_baseline_has_its_temperature_alone():
     asked = PassAtK(2, [1], [0.2, 0.8])
     cold = Sampling(Varied.tokens, 0.2)

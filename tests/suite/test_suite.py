@@ -25,6 +25,7 @@ from pipelines.suite import benchmark_data, stage as suite, task_index
 from pipelines.suite.progress import Progress
 from pipelines.suite.stage import decisive, score_run
 from pipelines.suite.tasks import Outcome
+from tests.support.arrivals import arrives
 from tests.support.mutants import rejects
 from tests.support.training import same, tracked_runs, train_run
 
@@ -121,6 +122,7 @@ def test_a_killed_stage_goes_on_and_files_and_mlflow_hold_what_was_measured(
     assert tracked.data.metrics[key] == ways[2]["distinct"]["value"]
 
 
+@arrives("suite", "strict")
 @rejects(
     "Scored.apart: «→raise\n            »kind =",
     "one task's error, which costs the others their scores",

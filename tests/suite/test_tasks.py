@@ -14,6 +14,7 @@ from pipelines.report.benchmarks.paper_tables import paper_name, read_tables
 from pipelines.suite import benchmark_data, task_index, tasks
 from pipelines.suite.task_index import check_file, check_names
 from pipelines.suite.tasks import Skipped, run_task
+from tests.support.arrivals import arrives
 from tests.support.benchmark_models import (
     Scripted,
     documents,
@@ -158,6 +159,7 @@ def test_undecided_where_noise_may_swap_the_two_best(given, key, undecided):
     assert samples[3]["mc_error"] == [0.1, 0.1]
 
 
+@arrives("suite", "run_code")
 def test_programs_are_run_only_if_asked_for(sandbox):
     for name, suite in (("functions", MINI), ("mbpp", PAPER), ("human_eval_plus", PAPER)):
         with pytest.raises(Skipped, match=r"only if asked for: suite\.run_code=true"):
@@ -278,13 +280,16 @@ def test_an_unknown_metric_and_more_shots_than_documents_are_named(given, key, s
     "configure: «if spec.shots is not None else (→or »task.config.num_fewshot or 0«)→»",
     "no shots taken for the task's own number of them",
 )
+@arrives("suite", "seed")
+@arrives("suite_task", "shots")
 @pytest.mark.parametrize(("shots", "expected"), [(None, 2), (0, 0), (1, 1)])
 def test_zero_shots_are_not_the_tasks_own_number(shots, expected):
     task = Mock(sampler=Mock(df=[1, 2, 3]), aggregation=lambda: ["acc"])
     task.config = Mock(num_fewshot=2, filter_list=None)
     spec = entry("t", "acc,none", shots)
-    tasks.configure("x", spec, {"tasks": {"t": task}, "groups": {}}, seed=0)
+    tasks.configure("x", spec, {"tasks": {"t": task}, "groups": {}}, seed=4)
     task.set_config.assert_called_once_with("num_fewshot", expected)
+    task.set_fewshot_seed.assert_called_once_with(4)
 
 
 @pytest.mark.slow
@@ -337,6 +342,7 @@ DOCUMENTS = {  # name → dataset, configuration; documents; prompt, its end; co
 }
 
 
+@arrives("suite_task", "task key metric")
 @pytest.mark.parametrize("name", DOCUMENTS)
 def test_choices_of_the_papers_tasks(given, name):
     source, docs, prompt, continuations, right = DOCUMENTS[name]
@@ -349,6 +355,7 @@ def test_choices_of_the_papers_tasks(given, name):
     assert [choice for _, choice in model.pairs[: len(continuations)]] == continuations
     assert context.endswith(prompt)
     assert (figures.value, figures.documents, figures.shots) == (1, 2, spec.shots)
+    assert (figures.task, figures.metric) == (spec.task, spec.metric)
     assert context.count(prompt[:8]) == 1 + spec.shots
     if not spec.shots:
         assert context == prompt

@@ -19,6 +19,7 @@ from pipelines.sweep.outcome import (
     TrialOutcome,
     trial_table,
 )
+from tests.support.arrivals import arrives
 from tests.support.mutants import rejects
 from tests.support.sweeps import plan_of
 
@@ -40,6 +41,7 @@ def kappa():
     return plan_of(name="kappa")
 
 
+@arrives("sweep", "best")
 @rejects("best_arms: «fmean→min»", "the best setting chosen by its luckiest seed")
 def test_the_best_settings_have_the_lowest_means_over_seeds_and_the_best_baseline_is_one(kappa):
     outcomes = outcomes_of(kappa, BOUNDS | {None: 0.95})
@@ -47,6 +49,8 @@ def test_the_best_settings_have_the_lowest_means_over_seeds_and_the_best_baselin
     outcomes[lucky] = TrialOutcome("kappa_bits_8_seed_2", DONE, 1.0, Estimate(0.1, 0.01))
     arms = best_arms(kappa, outcomes)
     assert list(arms) == ["kappa_bits_0p125", "kappa_bits_0p015625", "baseline"]
+    one = best_arms(plan_of("best=1", name="kappa"), outcomes)
+    assert list(one) == ["kappa_bits_0p125", "baseline"]
     assert list(best_arms(kappa, outcomes_of(kappa, BOUNDS))) == ["kappa_bits_0p125", "baseline"]
 
 
@@ -62,14 +66,15 @@ TEXT = ("run=text_free_k1_2", "compute.max_failures=1", "models.text_small.optim
 DESIGN = ("+space.architecture.latent.map.grid_search=[linear]", "evaluation.iwae_samples=5")
 
 
+@arrives("sweep", "best_seeds")
 @rejects("write_best: «1 + max→min»", "the best settings trained with the seeds that chose them")
 @pytest.mark.parametrize("overrides", [(), TEXT, DESIGN, ("+space.run.latent_bits.choice=[3]",)])
 def test_the_experiment_trains_the_very_settings_with_seeds_that_no_trial_had(conf, overrides):
-    plan = plan_of(*overrides)
+    plan = plan_of("best_seeds=4", *overrides)
     arms = best_arms(plan, outcomes_of(plan, {None: 1.0, 0.5: 0.9}))
     path = write_best(plan, arms)
     best = parse(compose_config([f"experiment={path.stem}"]), "")
-    assert (best.name, best.seeds, len(best.runs)) == ("smoke_best", [2, 3, 4], 6)
+    assert (best.name, best.seeds, len(best.runs)) == ("smoke_best", [2, 3, 4, 5], 8)
     for name, run in best.runs.items():
         trial = plan.trials[arms[name.rpartition("_s")[0]]]
         swept, tried = trial.experiment, trial.run
@@ -82,7 +87,7 @@ def test_the_experiment_trains_the_very_settings_with_seeds_that_no_trial_had(co
     for arm in OmegaConf.load(path).arms.values():  # defaults are not written down
         assert set(arm) <= {"data", "model", "tokens", "kappa_bits", "latent_bits"}
     assert not scored or OmegaConf.to_container(scored)["tasks"].keys() == best.suite.tasks.keys()
-    assert len(best.suite_runs) == (6 if overrides == TEXT else 0)
+    assert len(best.suite_runs) == (8 if overrides == TEXT else 0)
 
 
 def test_an_experiment_that_no_sweep_has_written_is_not_replaced(conf):

@@ -11,6 +11,7 @@ from pipelines.common.errors import UserError
 from pipelines.sweep import tune as sweep
 from pipelines.sweep.plan import trial_name
 from pipelines.sweep.space import read_space
+from tests.support.arrivals import arrives
 from tests.support.mutants import rejects
 from tests.support.sweeps import plan_of
 
@@ -90,6 +91,7 @@ def test_the_command_begins_nothing_with_wrong_arguments(conf, arguments, words)
     assert [path.name for path in conf.iterdir()] == ["conf"]
 
 
+@arrives("sweep", "space")
 def test_settings_reach_the_experiment_of_a_trial():
     plan = plan_of(
         "~space.run",
@@ -111,6 +113,7 @@ def test_settings_reach_the_experiment_of_a_trial():
     assert experiment.evaluation.iwae_samples == 5
 
 
+@arrives("sweep", "experiment run")
 def test_a_trial_is_the_only_run_of_an_experiment_of_arms():
     space = ("~space.optim", "~space.run.kappa_bits", "space.run.seed.grid_search=[4,5]")
     plan = plan_of("experiment=kappa_text", "run=free_k1_s0", *space)
@@ -118,6 +121,7 @@ def test_a_trial_is_the_only_run_of_an_experiment_of_arms():
     assert not any(s.experiment.arms or s.experiment.seeds for s in plan.trials.values())
 
 
+@arrives("sweep", "samples seed")
 def test_draws_are_the_same_again_at_every_point_of_the_grid_and_more_samples_add_to_them():
     def drawn(*overrides):
         settings = plan_of.__wrapped__(*overrides).settings.values()

@@ -20,6 +20,7 @@ from pipelines.config.schema import Compute
 from pipelines.sweep import tune as sweep
 from pipelines.sweep.asha import make_scheduler
 from pipelines.sweep.outcome import BOUND, ERROR, FRACTION, TRAINING_BOUND
+from tests.support.arrivals import arrives
 from tests.support.mutants import rejects
 from tests.support.project_copy import Project
 from tests.support.sweeps import plan_of
@@ -37,6 +38,7 @@ def decision(scheduler, name, fraction, bound):
 
 def test_asha_stops_a_trial_that_is_worse_at_a_rung_and_without_it_nothing_is_stopped(tmp_path):
     assert type(make_scheduler(None, tmp_path)) is FIFOScheduler
+    assert type(make_scheduler({}, tmp_path)) is not FIFOScheduler, "ASHA with its defaults"
     scheduler = make_scheduler(ASHA, tmp_path)
     assert decision(scheduler, "first", 0.2, 1.0) == "CONTINUE"
     assert decision(scheduler, "too early", 0.19, 9.0) == "CONTINUE"
@@ -85,6 +87,7 @@ def machine(monkeypatch):
     return has
 
 
+@arrives("compute", "cpus_per_worker gpus_per_worker workers")
 @pytest.mark.parametrize(
     ("compute", "has", "takes", "at_once"),
     [
@@ -112,6 +115,23 @@ def test_a_trial_that_there_is_no_room_for_is_not_waited_for(machine, address, c
     machine({"CPU": 2.0}, address)
     with pytest.raises(UserError, match=words):
         sweep.concurrent_trials(compute)
+
+
+@arrives("sweep", "asha concurrent")
+@arrives("compute", "max_failures")
+@pytest.mark.parametrize(("concurrent", "expected"), [(3, 3), ("null", 5)])
+def test_tune_is_told_what_the_sweep_says(machine, monkeypatch, tmp_path, concurrent, expected):
+    """As many trials at once as there is room for, 5, where the sweep leaves it open."""
+    asked = ("asha={reduction_factor: 3}", "compute.max_failures=7", f"concurrent={concurrent}")
+    made = Mock()
+    monkeypatch.setattr(sweep.tune, "Tuner", made)
+    monkeypatch.setattr(sweep, "connect", Mock())
+    machine({"CPU": 5.0})
+    sweep.run_trials(plan_of(*asked), tmp_path / "sweep", "parent")
+    told = made.call_args.kwargs
+    assert told["tune_config"].max_concurrent_trials == expected
+    assert told["tune_config"].scheduler._reduction_factor == 3
+    assert told["run_config"].failure_config.max_failures == 7
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 from dataclasses import replace
+from unittest.mock import Mock
 
 import pytest
 
@@ -21,6 +22,7 @@ from pipelines.tokenize import build as stage, encode, pieces, vocabulary
 from pipelines.tokenize.build import tokenize
 from pipelines.tokenize.encode import Task, tokenize_part
 from pipelines.tokenize.vocabulary import train_bpe, training_sample
+from tests.support.arrivals import arrives
 from tests.support.corpora import write_corpus
 from tests.support.mutants import rejects
 
@@ -140,6 +142,7 @@ def test_a_process_becomes_rows_of_its_symbols(tmp_path):
         tokenize("x", data, source, tmp_path / "x", cores=1)
 
 
+@arrives("text", "tokenizer")
 def test_a_taken_tokenizer_is_used(source, tmp_path):
     tokenize("x", text_data(), source, tmp_path / "x", cores=1)
     path = tmp_path / "x/tokenizer.json"
@@ -185,6 +188,23 @@ def test_overlap_with_the_training_part_is_written_and_said(tmp_path, capsys):
     tokens = {"tokens": 42 + len(copied), "tokens_overlapping": 1 + len(copied)}  # and a space
     assert overlap == {"n": 13, "documents": 2, "documents_with_overlap": 1, "whole": True} | tokens
     assert "x: 67.46 % of 126 held-out tokens, in 1 of 2 documents" in capsys.readouterr().out
+
+
+@arrives("text", "end_of_text vocab_size")
+def test_documents_begin_with_the_end_of_text_that_is_named(source, tmp_path, monkeypatch):
+    """Whether its tokenizer is trained, was trained by a run that was killed, or is taken."""
+    data = text_data(end_of_text="<end>", vocab_size=290)
+    with monkeypatch.context() as patch, pytest.raises(Killed):
+        patch.setattr(stage, "write_token_files", Mock(side_effect=Killed))
+        tokenize("x", data, source, tmp_path / "x", cores=1)
+    for name in ("x", "again", "taken"):
+        tokenize(name, data, source, tmp_path / name, cores=1)
+        shards, path = Shards(tmp_path / name), str(tmp_path / name / "tokenizer.json")
+        end = shards.tokenizer().token_to_id("<end>")
+        assert shards.metadata.end_of_text == end is not None
+        assert {int(ids[0]) for ids in shards.documents("train")} == {end}
+        assert shards.metadata.vocab_size == 290
+        data = text_data(end_of_text="<end>", vocab_size=None, tokenizer=path)
 
 
 def test_a_vocabulary_smaller_than_asked_is_said(tmp_path, capsys):

@@ -16,6 +16,7 @@ from pipelines.common import compiler
 from pipelines.common.errors import UserError
 from pipelines.config.schema import Compute, Precision
 from pipelines.train.core.acceleration import Compiled, blocks_of, speed_up
+from tests.support.arrivals import arrives
 from tests.support.kills import killed
 from tests.support.mutants import rejects
 from tests.support.training import check_close, losses, train_run
@@ -155,6 +156,7 @@ def test_a_compiler_that_fails_is_one_line(monkeypatch, tmp_path, cxx):
     assert reason and "\n" not in reason
 
 
+@arrives("compute", "activation_checkpointing compile")
 @pytest.mark.usefixtures("compiler_works")
 @pytest.mark.parametrize(
     ("alone", "checkpointing", "layers"),

@@ -16,6 +16,7 @@ from pipelines.artifacts.llama_files import INDEX, WEIGHTS
 from pipelines.artifacts.paths import checkpoint_path
 from pipelines.artifacts.run_spec import RunSpec
 from pipelines.common.errors import UserError
+from pipelines.common.rng_streams import Purpose, generator
 from pipelines.config.init_from import InitFrom
 from pipelines.config.load import load_experiment
 from pipelines.export import model_card
@@ -23,6 +24,7 @@ from pipelines.export.build import main as export, writer
 from pipelines.train.core import parent as parent_module
 from pipelines.train.core.manifest import differences, make_manifest
 from pipelines.train.core.parent import copied, copy_parent, start_from_parent
+from tests.support.arrivals import arrives
 from tests.support.kills import killed
 from tests.support.mutants import rejects
 from tests.support.training import RUN, same, tracked_runs, train, train_run
@@ -52,6 +54,7 @@ def parent(trained_parent, tmp_path, monkeypatch):
     return weights
 
 
+@arrives("init_from", "run hf copied_lr")
 @rejects(
     "make_optimizer: «copied_lr if name in copied else→»", "copied weights at the rate of new ones"
 )
@@ -106,19 +109,25 @@ def fresh_start(init_from, name=RUN):
     return model.state_dict()
 
 
+@arrives("init_from", "latent_rms copy_encoder")
+@arrives("run", "seed kappa_bits")
 @rejects("start_from_parent: «documents→None»,", "a new latent scaled across documents")
 def test_a_new_latent_is_scaled_with_the_masks_of_training(workspace, monkeypatch):
     experiment = load_experiment()
     run = experiment.runs["text_free_k1_2"]
-    run.init_from = InitFrom(run="text_baseline")
+    run.init_from = InitFrom(run="text_baseline", latent_rms=0.3, copy_encoder=False)
+    run.seed, run.kappa_bits = 5, 0.75
     experiment.models[run.model].architecture.document_mask = True
-    spec, begun = RunSpec(experiment, "text_free_k1_2"), Mock()
+    spec, begun, stream = RunSpec(experiment, "text_free_k1_2"), Mock(), Mock(wraps=generator)
+    monkeypatch.setattr(parent_module, "generator", stream)
     monkeypatch.setattr(parent_module, "copy_parent", lambda *_: (True, {}))
     monkeypatch.setattr(parent_module, "begin_latent", begun)
     shards = spec.shards()
     model = FreeTransformer(spec.config, shards.metadata.vocab_size)
     start_from_parent(model, spec, shards)
-    _, tokens, *_, documents = begun.call_args.args
+    stream.assert_called_once_with(5, Purpose.START)
+    _, tokens, *told, documents = begun.call_args.args
+    assert told == [0.75, 0.3, False]
     assert documents is not None
     assert torch.equal(documents, (tokens == shards.metadata.end_of_text).cumsum(1))
     assert documents.max() > 0

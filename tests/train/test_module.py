@@ -24,6 +24,7 @@ from pipelines.train.core import curve_callback, module as train_module, trainer
 from pipelines.train.core.module import NonFinite, TrainingModule
 from pipelines.train.core.segments import segments
 from pipelines.train.core.trainer import Process, SegmentTraining
+from tests.support.arrivals import arrives
 from tests.support.kills import killed
 from tests.support.mutants import rejects
 from tests.support.training import RUN, same, train, train_run
@@ -46,6 +47,7 @@ def by_name(module):
     return {name: of.get(id(parameter), {"weight_decay": None}) for name, parameter in names}
 
 
+@arrives("optim", "weight_decay")
 @rejects(
     'make_optimizer: «append(→extend([»parameter«)→] * ("zeta" not in name))»',
     "ζ left out of the optimizer",
@@ -66,6 +68,7 @@ def test_every_parameter_is_trained_once_and_matrices_alone_decay(latent_bits, t
     assert {name: group["weight_decay"] for name, group in groups.items()} == expected
 
 
+@arrives("optim", "lr beta1 beta2")
 @rejects(
     "make_optimizer: «betas=(optim.beta1, optim.beta2),→»", "betas not handed to the optimizer"
 )
@@ -78,6 +81,8 @@ def test_the_optimizer_is_adamw_with_the_betas_and_the_learning_rate_of_the_sett
         assert (group["betas"], group["initial_lr"]) == ((0.6, 0.8), 0.3)
 
 
+@arrives("optim", "latent_lr")
+@arrives("init_from", "copied_lr")
 @rejects("make_optimizer: «rate *= optim.latent_lr→pass»", "no learning rate of the latent's own")
 @rejects(
     'make_optimizer: «name.startswith("latent.")→"latent" in name or "norm" in name»',
@@ -98,6 +103,7 @@ def hidden(name):
     return "block" in name and "norm" not in name
 
 
+@arrives("optim", "name")
 @rejects(
     "make_optimizer: «if optim.name is OptimizerName.muon else set()→»",
     "Muon whatever the settings say",
@@ -111,6 +117,7 @@ def test_muon_is_for_the_matrices_of_blocks_alone(optim):
         assert "momentum" not in group or group["adjust_lr_fn"] == "match_rms_adamw"
 
 
+@arrives("optim", "width_scaling")
 @rejects("make_optimizer: «parameter in hidden→True»", "embeddings scaled, too")
 @rejects(
     "width_factor: «optim.width_scaling / width→width / optim.width_scaling»",
@@ -150,6 +157,7 @@ def test_muon_and_adamw_step_as_each_does_alone_also_from_a_checkpoint():
     assert same(module.model.state_dict(), twin.model.state_dict())
 
 
+@arrives("run", "beta")
 @rejects("TrainingModule.training_step: «self.run.beta→1.0»", "β never reaches the loss")
 def test_the_loss_is_weighed_by_the_beta_of_the_run(workspace):
     module, batches, _ = built(beta=0.25, kappa_bits=0.0)
@@ -160,6 +168,7 @@ def test_the_loss_is_weighed_by_the_beta_of_the_run(workspace):
     torch.testing.assert_close(total, ce + hinge / 4)
 
 
+@arrives("optim", "schedule decay warmup_steps")
 @rejects("learning_rate_factor: «is Schedule.wsd→in Schedule»", "a schedule ignored", case="cosine")
 @rejects(
     'TrainingModule.configure_optimizers: "«step→epoch»',
@@ -194,6 +203,7 @@ def test_the_learning_rate_follows_the_schedule_by_optimizer_steps(workspace, mo
     "«full(torch.nn.utils.clip_grad_norm_→torch.ones(()); full(torch.nn.utils.clip_grad_value_»",
     "gradients clipped by value",
 )
+@arrives("optim", "clip")
 @rejects(
     "TrainingModule.configure_gradient_clipping: «self.optim.clip→1.0»",
     "gradients clipped at a norm of 1 whatever the settings say",
@@ -262,6 +272,7 @@ def test_a_spike_is_skipped_said_and_counted_also_by_a_resumed_run(workspace, mo
     assert "step 9 is skipped" in said and "step 15 is skipped" in said
 
 
+@arrives("optim", "skip_spikes")
 @rejects("TrainingModule.note: «self.zero_grad()→pass»", "a spike that is only counted")
 def test_a_skipped_step_changes_neither_weights_nor_moments():
     module = make(optim=replace(OPTIM, skip_spikes=2.0))
@@ -350,6 +361,7 @@ def built(name=RUN, data="target", masked=False, **changes):
     return training.build_module(shards), training.build_batches(shards).dataset, shards
 
 
+@arrives("run", "seed")
 @rejects("SegmentTraining.build_module: «run.seed→0»", "the same initial weights for every seed")
 @rejects(
     "SegmentTraining.build_module: «torch.manual_seed(stream_seed(run.seed, Purpose.WEIGHTS))→»",
@@ -388,6 +400,7 @@ def test_kappa_of_0_is_a_threshold_and_none_is_a_baselines(kappa):
     assert module.threshold() == kappa
 
 
+@arrives("run", "kappa_warmup_steps")
 def test_kappa_rises_with_the_optimizer_steps(workspace):
     module, _, _ = built(kappa_warmup_steps=10)
     found = []
