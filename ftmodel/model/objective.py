@@ -4,6 +4,7 @@ All losses are in nats per token. The cross-entropy of a Free Transformer is a *
 (z has seen the tokens), not a language-model loss; for that, see inference/bounds.py.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from torch import Tensor
@@ -95,10 +96,12 @@ def kl_of_use(config: ModelConfig, kappa_bits: float) -> float:
     return min(kappa_bits, config.latent_capacity) if config.latent.uniform_prior else 0.0
 
 
-def collapsed(kl_bits: list[float], kappa_bits: float, of: int) -> bool:
-    """Whether the latent has gone unused for a third of a training run, which has ``of`` KL values
-    (bits per token) in all: the last ``of`` // 3 values so far are all below κ / 10. False if there
-    are fewer values, or if κ = 0. ``kappa_bits`` comes from ``kl_of_use``.
+def collapsed(kl_bits: Mapping[int, float], kappa_bits: float, steps: int) -> bool:
+    """Whether the latent has gone unused for a third of a training run of ``steps``: so far, each
+    KL over some of the last ``steps`` / 3 is below κ / 10. ``kl_bits`` has means over all steps
+    since the mean before, bits per token, by their last step. Such stretches may differ in length.
+    False before a third of the run, or if κ = 0. ``kappa_bits`` comes from ``kl_of_use``.
     """
-    third = max(1, of // 3)
-    return kappa_bits > 0 and len(kl_bits) >= third and max(kl_bits[-third:]) < kappa_bits / 10
+    now = max(kl_bits, default=0)
+    late = [kl for step, kl in kl_bits.items() if 3 * (now - step) < steps]
+    return kappa_bits > 0 and 3 * now >= steps and max(late) < kappa_bits / 10

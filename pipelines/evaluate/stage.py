@@ -139,9 +139,9 @@ def measure_all(
     evaluation.trained_tokens = curve[-1].tokens
     evaluation.parameters = sum(p.numel() for p in model.parameters())
     if run.kappa_bits is not None:
-        kl = [row.kl_bits for row in curve if row.kl_bits is not None]
+        kl = {row.step: row.kl_bits for row in curve if row.kl_bits is not None}
         kappa = kl_of_use(model.config, run.kappa_bits)
-        evaluation.collapsed = collapsed(kl, kappa, of=len(kl))
+        evaluation.collapsed = collapsed(kl, kappa, curve[-1].step)
     return evaluation, details
 
 

@@ -57,21 +57,21 @@ def shown(row: CurveRow) -> dict[str, str]:
 class CollapseWarning(StepCallback):
     """Says once, while the run can still be stopped, that the latent has collapsed."""
 
-    def __init__(self, tracking: Tracking, curve: CurveCallback, kappa: float, rows: int) -> None:
-        """``rows``: how many the whole curve will have."""
-        self.tracking, self.curve, self.kappa, self.of = tracking, curve, kappa, rows
+    def __init__(self, tracking: Tracking, curve: CurveCallback, kappa: float, steps: int) -> None:
+        """``steps``: of the whole training."""
+        self.tracking, self.curve, self.kappa, self.steps = tracking, curve, kappa, steps
         self.warned = False
 
     def on_step(self, trainer: L.Trainer) -> None:
         rows = self.curve.rows
         if self.warned or not rows or not rows[-1].step == self.step <= self.curve.segment.trunk:
             return
-        kl = [row.kl_bits or 0.0 for row in rows]
-        if collapsed(kl, self.kappa, of=self.of):
+        kl = {row.step: row.kl_bits or 0.0 for row in rows}
+        if collapsed(kl, self.kappa, self.steps):
             self.warned = True
             self.tracking.journal.append(tags={"collapsed": "yes"})
             name = self.tracking.journal.run.run_name
             say(
                 f"{name}: the latent has collapsed: for a third of the "
-                f"training, KL was under a tenth of κ = {self.kappa:g} bits (now {kl[-1]:.4f})"
+                f"training, KL was under a tenth of κ = {self.kappa:g} bits (now {kl[self.step]:.4f})"
             )

@@ -358,7 +358,7 @@ def test_a_run_can_be_resumed_until_its_figures_are_written(workspace, monkeypat
     assert not any(path.exists() for path in kept)
 
 
-@rejects("measure_all: «len(kl)→3»", "collapsed by the last row of the curve")
+@rejects("measure_all: «curve[-1].step→len(kl)»", "collapsed by the last row of the curve")
 @rejects(
     "measure_all: «kl_of_use(model.config,→» run.kappa_bits«)→»",
     "z of a sequence taken for collapsed",
@@ -379,7 +379,9 @@ def test_a_latent_has_collapsed_if_it_was_unused_for_the_last_third_of_the_curve
     monkeypatch.setattr(stage, "evaluate", lambda *_: (SimpleNamespace(), SimpleNamespace()))
     experiment = parse(compose_config(["experiment=smoke"]), "conf")
     experiment.runs[RUN].kappa_bits = kappa
-    curve = [SimpleNamespace(tokens=520, kl_bits=bits) for bits in kl_bits]
+    curve = [
+        SimpleNamespace(step=2 * i, tokens=520, kl_bits=bits) for i, bits in enumerate(kl_bits, 1)
+    ]
     model = tiny(5, latent={"per": per})
     evaluation, _ = stage.measure_all(RunSpec(experiment, RUN), model, None, curve)
     assert evaluation.collapsed is expected

@@ -103,11 +103,12 @@ def test_baseline_loss_is_cross_entropy_without_kl(make_model, batch):
 
 def test_collapse_is_a_last_third_under_a_tenth_of_kappa():
     def has_collapsed(*kl_bits, of=9):
-        return collapsed(kl_bits, 0.5, of)
+        return collapsed(dict(enumerate(kl_bits, 1)), 0.5, of)
 
     used, unused = [0.4], [0.01]
     assert has_collapsed(*unused * 9)
-    assert not collapsed([-1e-9] * 9, 0.0, of=9), "κ = 0, and a KL of 0 but for rounding"
+    rounded = dict.fromkeys(range(1, 10), -1e-9)
+    assert not collapsed(rounded, 0.0, 9), "κ = 0, and a KL of 0 but for rounding"
     assert has_collapsed(*used * 6, *unused * 3), "lost on the way"
     assert not has_collapsed(*unused * 6, *used * 3), "late, but used"
     assert not has_collapsed(*unused * 8, 0.05) and has_collapsed(*unused * 8, 0.049), "κ / 10"
@@ -116,6 +117,18 @@ def test_collapse_is_a_last_third_under_a_tenth_of_kappa():
     assert has_collapsed(*unused * 4, of=12) and not has_collapsed(*unused * 3, of=12)
     assert has_collapsed(*used * 2, *unused * 4, of=12)
     assert not has_collapsed(*used * 2, *unused * 3, of=12)
+
+
+def test_a_third_of_the_training_is_one_of_its_steps_however_many_values_they_have():
+    """Steps 5 to 8 of 12: also the part of a mean that begins before them."""
+    used, unused = 0.4, 0.01
+    for ends in ((2, 4, 8), (4, 5, 6, 7, 8), (2, 6, 8)):
+        kl = dict.fromkeys(ends, unused)
+        first = min(step for step in ends if step > 4)
+        assert collapsed(kl | {ends[0]: used}, 0.5, 12)
+        assert not collapsed(kl | {first: used}, 0.5, 12)
+    assert not collapsed(dict.fromkeys((1, 2, 3), unused), 0.5, 12)
+    assert collapsed({4: unused}, 0.5, 12)
 
 
 def test_beta_weighs_the_hinge_alone(make_model, batch):

@@ -120,10 +120,7 @@ def test_a_curve_keeps_metrics_that_not_all_rows_have(tmp_path):
     ("design", "expected"),
     [({}, 0.125), ({"per": Per.sequence}, 4 / 65), ({"prior": Prior.learned}, 0.0)],
 )
-def test_the_warning_of_a_collapse_goes_by_the_kl_of_a_latent_in_use(
-    workspace, monkeypatch, design, expected
-):
-    monkeypatch.setattr(fit_module, "ROWS", 8)  # a row for 3 of its 20 steps
+def test_the_warning_of_a_collapse_goes_by_the_kl_of_a_latent_in_use(workspace, design, expected):
     spec = RunSpec(load_experiment(), RUN)
     spec.run.latent_bits = 4
     for name, value in design.items():
@@ -133,4 +130,4 @@ def test_the_warning_of_a_collapse_goes_by_the_kl_of_a_latent_in_use(
     callbacks = training.build_callbacks(Mock())
     (warning,) = [each for each in callbacks if isinstance(each, CollapseWarning)]
     assert warning.kappa == warning.curve.kappa == pytest.approx(expected)
-    assert warning.of == 7
+    assert warning.steps == 20

@@ -40,7 +40,7 @@ from pipelines.train.held_out import HeldOut
 from pipelines.train.progress import CollapseWarning, Progress
 
 CHECKPOINT_SECONDS = 20.0
-ROWS = 150  # of the training curve, at most
+ROWS = 150  # of the training curve, at most, but for those that end for another reason
 
 
 @dataclass
@@ -156,8 +156,7 @@ class SegmentTraining:
             callbacks.insert(0, HeldOut(spec, shards, curve, held_out))
         if self.tracking:
             if kappa_bits is not None:
-                rows = -(-spec.steps // every)
-                callbacks.append(CollapseWarning(self.tracking, curve, kappa, rows))
+                callbacks.append(CollapseWarning(self.tracking, curve, kappa, spec.steps))
             callbacks.append(Progress(curve, self.title, self.segment.steps))
         checkpoints = Checkpoints(
             self.root,
