@@ -297,7 +297,7 @@ def test_the_coin_of_a_baseline_has_its_own_probabilities_and_nothing_of_z(tmp_p
     json.dumps(plain(details))
 
 
-@rejects("measure_all: «curve[-1]→run»", "trained tokens as they were configured")
+@rejects("measure_all: «curve[-1]→run».tokens", "trained tokens as they were configured")
 @rejects("measure_all: «parameters→state_dict().values»(", "tied parameters counted twice")
 def test_every_budget_is_scored(workspace, monkeypatch):
     """After 5, 15 and 20 steps; z are proposed as κ says, and where it was trained is kept."""
