@@ -3,24 +3,21 @@
 import shutil
 from dataclasses import replace
 from math import inf, isnan, sqrt
-from statistics import stdev
 
 import pytest
 
-from pipelines.artifacts.results import Details, Estimate, EvaluationResult, Figures
-from pipelines.artifacts.run_results import RunResults, read_finished
-from pipelines.compare.arms import Arm, baselines, families, group_by_seed, over_seeds
+from pipelines.artifacts.results import Estimate, Figures
+from pipelines.artifacts.run_results import read_finished
+from pipelines.compare.arms import Arm, baselines, families, group_by_seed, looseness, over_seeds
 from pipelines.compare.comparison import Comparison
-from pipelines.config.schema import Run
 from pipelines.report.tables import arm_row
+from tests.compare.made_up import arm_of, baseline, free_transformer
 from tests.support.mutants import rejects
 from tests.support.results import (
-    PAIR,
     arms_of,
     in_folder,
     loaded,
     run,
-    seeded,
     write_experiment,
 )
 
@@ -33,19 +30,6 @@ def test_a_seed_that_is_there_twice_is_no_second_seed(tmp_path):
     runs = {"one": run(), "two": run(), "three": run(seed=1)}
     arms = arms_of(write_experiment(tmp_path, runs, {}))
     assert [(arm.name, arm.seeds) for arm in arms] == [("one", [0, 1]), ("two", [0])]
-
-
-@rejects(
-    "over_seeds: estimates)«→ / len(estimates) ** 0.5»", "errors on the same documents averaged out"
-)
-def test_mean_and_spread_are_over_seeds_and_errors_do_not_shrink(tmp_path):
-    bounds = {"base": [0.5, 0.53, 0.59], "free": [0.4] * 3}
-    base, free = seeded(tmp_path, PAIR, bounds).arms
-    assert base.bound().mean == pytest.approx(0.54)
-    assert base.bound().spread == pytest.approx(stdev(bounds["base"]))
-    assert base.bound().se == 0.0001  # all seeds are scored on the same documents
-    own = free.bound().half_variance  # as written, the same as the error over repeated filters
-    assert free.bound().monte_carlo == pytest.approx(own / sqrt(3)) and own == 0.0001 / 20
 
 
 @rejects(
@@ -63,6 +47,9 @@ def test_an_arm_has_converged_if_every_seed_that_was_asked_has(seeds, arm):
     assert over_seeds(estimates).converged is arm
 
 
+@rejects(
+    "over_seeds: estimates)«→ / len(estimates) ** 0.5»", "errors on the same documents averaged out"
+)
 def test_errors_over_seeds_are_means_and_filters_average_out():
     one, other = Estimate(1.0, 0.1, 0.3, 0.2), Estimate(4.0, 0.4, 0.4, 0.6)
     found = over_seeds([one, other])
@@ -79,19 +66,82 @@ def test_seeds_of_another_recipe_are_another_arm(tmp_path):
     assert [arm.name for arm in arms] == ["free_s0", "free_s1"]
 
 
-def measured(seed, figures, collapsed=False, **settings):
-    evaluation = EvaluationResult(1, 1, 2.0**seed, figures, collapsed=collapsed)
-    spec = Run(**{"kappa_bits": 1.0, "seed": seed} | settings)
-    return RunResults(f"free_s{seed}", spec, 3, "target", evaluation, Details([], [], []), [])
-
-
 @rejects("Arm.collapse: «not self.collapsed→True»", "an arm called collapsed as one seed is")
 @pytest.mark.parametrize(
     ("seeds", "words"), [([], ""), ([1], "1 of 3 collapsed"), ([0, 1, 2], "collapsed")]
 )
 def test_it_is_said_how_many_seeds_collapsed(seeds, words):
-    arm = Arm("free", [measured(seed, Figures(), seed in seeds) for seed in range(3)])
+    arm = free_transformer("free", 1.1, 1.2, 1.3)
+    for each in arm.runs:
+        each.evaluation.collapsed = each.run.seed in seeds
     assert (arm.collapsed, arm.collapse) == (seeds, words)
+
+
+@pytest.mark.parametrize(
+    ("half", "converged", "others", "expected"),
+    [
+        (0.1, None, {}, 0.1),
+        (0.1, True, {"elbo": 1.5}, 0.1),
+        (0.1, False, {}, 0.2),
+        (None, None, {}, 0.0),
+        (0.1, None, {"elbo": 0.9, "iwae": 0.75, "prior": 2.0}, 0.25),
+        (0.1, False, {"prior": 0.9}, 0.2),
+    ],
+)
+def test_how_loose_a_bound_may_be(half, converged, others, expected):
+    filtering = Estimate(1.0, 0.1, half_variance=half, converged=converged)
+    bounds = {name: Estimate(mean, 0.1) for name, mean in others.items()}
+    assert looseness(Figures(filtering=filtering, **bounds)) == pytest.approx(expected)
+    assert looseness(Figures(nll=filtering)) == 0.0
+
+
+WARM = {"kappa_warmup_steps": 1500}
+ROSE = "κ rose from 0 over 1,500 steps"
+
+
+@pytest.mark.parametrize(
+    ("arm", "plain", "noise", "words"),
+    [
+        (baseline("a", 1, **WARM), True, False, ("baseline", "a: no latent", "")),
+        (
+            baseline("a", 1, extra_blocks=1),
+            *(False, False, ("baseline + 1 block", "a: no latent", "")),
+        ),
+        (
+            baseline("a", 1, extra_blocks=2, random_prefix=1),
+            *(False, True),
+            ("baseline + 2 blocks + random prefix of 1", "a: random prefix of 1", ""),
+        ),
+    ],
+)
+def test_baselines_in_words(arm, plain, noise, words):
+    assert (arm.plain, arm.samples_noise, arm.preset_design) == (plain, noise, False)
+    assert (arm.kind, arm.title, arm.warmup) == words
+
+
+@pytest.mark.parametrize(
+    ("kappa", "settings", "words"),
+    [(0.0, {}, "0 bit"), (1.0, {}, "1 bit"), (1.5, WARM, "3/2 bits"), (2.0, {}, "2 bits")],
+)
+def test_free_transformers_in_words(kappa, settings, words):
+    arm = free_transformer("a", 1, kappa=kappa, **settings)
+    assert (arm.plain, arm.samples_noise, arm.preset_design) == (False, True, True)
+    assert (arm.kind, arm.warmup) == ("Free Transformer", ROSE if settings else "")
+    assert arm.title == f"a: κ = {words} per token"
+    assert not free_transformer("a", 1, design={"latent.map": "linear"}).preset_design
+
+
+def test_figures_are_in_the_unit_that_is_asked_for():
+    """By itself an arm on text is compared by the byte."""
+    arm = free_transformer("free", 1.0, 1.2)
+    per_byte = Estimate(0.3, 0.0, half_variance=0.05), Estimate(0.5, 0.0, half_variance=0.15)
+    for each, bound in zip(arm.runs, per_byte, strict=True):
+        each.evaluation.bits_per_byte = Figures(filtering=bound)
+    assert (arm.unit, arm.bound().mean, arm.bounds()) == ("bits_per_byte", 0.4, [0.3, 0.5])
+    assert (arm.figures().filtering.mean, arm.looseness()) == pytest.approx((0.4, 0.1))
+    unit = "bits_per_token"
+    assert (arm.bound(unit).mean, arm.bounds(unit)) == (1.1, [1.0, 1.2])
+    assert (arm.figures(unit).filtering.mean, arm.looseness(unit)) == (1.1, 0.0)
 
 
 @rejects(
@@ -100,7 +150,7 @@ def test_it_is_said_how_many_seeds_collapsed(seeds, words):
 )
 def test_a_figure_that_a_seed_lacks_has_no_mean():
     one, other = Figures(ce=Estimate(1.0, 0.1), kl=Estimate(2.0, 0.1)), Figures(ce=Estimate(3.0, 0))
-    means = Arm("free", [measured(0, one), measured(1, other)]).figures()
+    means = arm_of("free", [one, other]).figures()
     assert means.ce.mean == 2.0
     assert means.kl is None
 
@@ -111,9 +161,10 @@ def test_what_an_arm_says_is_the_mean_over_its_seeds():
     """Two seeds are loose by half of a variance, one as another of its bounds lies below."""
     bounds = [{"half_variance": 0.2}, {"half_variance": 0.6}, {"half_variance": 0.1}]
     figures = [Figures(filtering=Estimate(5.0, 0.1, **each)) for each in bounds]
-    others = {name: Estimate(mean, 0.1) for name, mean in zip(OTHERS, (4.9, 3.0, 4.5), strict=True)}
-    figures[2] = replace(figures[2], **others)
-    arm = Arm("free", [measured(seed, each) for seed, each in enumerate(figures)])
+    figures[2] = replace(figures[2], iwae=Estimate(3.0, 0.1))
+    arm = arm_of("free", figures)
+    for each, speed in zip(arm.runs, (1.0, 2.0, 4.0), strict=True):
+        each.evaluation.tokens_per_second = speed
     assert arm.looseness("bits_per_token") == pytest.approx((0.2 + 0.6 + 2.0) / 3)
     assert arm.tokens_per_second == pytest.approx((1 + 2 + 4) / 3)
     assert arm.gap is None and arm.first.run.seed == arm.run.seed == 0
@@ -122,16 +173,13 @@ def test_what_an_arm_says_is_the_mean_over_its_seeds():
     assert Arm("free", arm.runs).gap.mean == pytest.approx(0.25)
 
 
-OTHERS = ("elbo", "iwae", "prior")
-
-
 @rejects(
     "Comparison.convergence: « or self.other.bound(self.unit).convergence→»",
     "a loose rival not marked",
 )
 def test_a_difference_has_not_converged_if_either_bound_has_not():
     def arm(converged):
-        return Arm("a", [measured(0, Figures(filtering=Estimate(1.0, 0.1, converged=converged)))])
+        return arm_of("a", [Figures(filtering=Estimate(1.0, 0.1, converged=converged))])
 
     unknown = dict.fromkeys(("mean", "documents", "own", "pooled", "equality", "threshold"), inf)
     for pair in ((True, True), (False, True), (True, False), (False, False)):
@@ -146,12 +194,9 @@ def test_a_difference_has_not_converged_if_either_bound_has_not():
     "of baselines alike the last",
 )
 def test_baselines_rise_with_what_they_have_beside_the_model_and_the_first_of_two_alike_is_one():
-    def baseline(name, prefix=0, blocks=0, kappa=None):
-        settings = {"random_prefix": prefix, "extra_blocks": blocks, "kappa_bits": kappa}
-        return Arm(name, [measured(0, Figures(), **settings)])
-
-    arms = [baseline("prefix", 4), baseline("ten", blocks=10), baseline("two", blocks=2)]
-    arms += [baseline("free", kappa=1.0), baseline("plain"), baseline("again")]
+    arms = [baseline("prefix", 1, random_prefix=4), baseline("ten", 1, extra_blocks=10)]
+    arms += [baseline("two", 1, extra_blocks=2), free_transformer("free", 1)]
+    arms += [baseline("plain", 1), baseline("again", 1)]
     found = baselines(arms)
     assert [arm.name for arm in found] == ["plain", "two", "ten", "prefix"]
     assert [arm.plain for arm in found] == [True, False, False, False]

@@ -5,11 +5,12 @@ from statistics import stdev
 
 import pytest
 
-from ftmodel.analysis.differences import Difference, SeedError
-from pipelines.compare.comparison import compare, contrast_bounds, over_documents
+from ftmodel.analysis.differences import Difference, DocumentError, SeedError
+from pipelines.compare.comparison import compare, contrast, contrast_bounds, over_documents
 from pipelines.report.wording import other_error
+from tests.compare.made_up import baseline, free_transformer
 from tests.support.mutants import rejects
-from tests.support.results import PAIR, arms_of, run, seeded, write_experiment
+from tests.support.results import PAIR, run, seeded
 
 
 @rejects("comparison.over_documents: «→[:1]»]", "the error over documents of the first seed alone")
@@ -23,11 +24,9 @@ def test_the_error_is_of_a_ratio_of_sums_paired_by_document(tmp_path):
     assert found.error == pytest.approx(abs(-10 * 20 + 9 * 60) * 2 / 80**2)
 
 
-def test_all_seeds_of_both_arms_count(tmp_path):
+def test_all_seeds_of_both_arms_count():
     """`free` has one seed, so that the spread of `base` is all that is known of seeds."""
-    runs = {"base": run(), "again": run(seed=1), "free": run(kappa=1.0, seed=1)}
-    bounds = {"base": 0.5, "again": 0.6, "free": 0.45}
-    (found,) = compare(arms_of(write_experiment(tmp_path, runs, bounds)))
+    (found,) = compare([baseline("base", 0.5, 0.6), free_transformer("free", 0.45)])
     assert found.mean == pytest.approx(-0.1)
     assert found.seeds == pytest.approx(stdev([0.5, 0.6]) * sqrt(1 + 1 / 2))
 
@@ -36,20 +35,15 @@ def test_all_seeds_of_both_arms_count(tmp_path):
     "poolable: «if arm in group or other in group→»",
     "spreads over seeds pooled with those of other models and budgets",
 )
-def test_spreads_are_pooled_over_arms_of_the_same_data_model_and_budget(tmp_path):
-    arms = PAIR | {
-        "other": run(kappa=2.0), "large": run(kappa=1.0, model="large"),
-        "long": run(kappa=1.0, tokens=13_000), "text": run("text", kappa=1.0),
-    }  # fmt: skip
-    near = {"base": [0.5, 0.52], "free": [0.45, 0.46], "other": [0.40, 0.43]}
-    far = {"large": [0.3, 0.31], "long": [0.2, 0.22], "text": [0.2, 0.25]}
-    compared = compare(seeded(tmp_path, arms, near | far).arms)
-    pooled = sqrt(sum(stdev(each) ** 2 for each in near.values()) / 3)
-    assert [c.arm.name for c in compared] == ["free", "other"]
-    assert all(c.is_pooled and c.pooled.freedom == 3 for c in compared)
-    assert [c.seeds for c in compared] == pytest.approx([pooled, pooled])
-    own = [sqrt(stdev(near["base"]) ** 2 / 2 + stdev(near[n]) ** 2 / 2) for n in ("free", "other")]
-    assert [c.other_seeds for c in compared] == pytest.approx(own)
+def test_spreads_are_pooled_over_the_families_of_the_two_arms():
+    """Variances of 0.02, 0.08 and 0.02, each with one degree of freedom: 0.04 in the mean."""
+    own, near = free_transformer("own", 1.0, 1.2), free_transformer("near", 2.0, 2.2, kappa=2.0)
+    other = free_transformer("other", 1.0, 1.4, model="large")
+    far = [{"model": "third"}, {"tokens": 9000}, {"data": "other"}]
+    arms = [own, other, near, *(free_transformer("far", 1.0, 9.0, **each) for each in far)]
+    found = contrast_bounds(own, other, "bits_per_token", arms)
+    assert found.is_pooled and found.pooled.freedom == 3
+    assert (found.seeds, found.other_seeds) == pytest.approx((sqrt(0.04), sqrt(0.05)))
 
 
 @rejects(
@@ -83,6 +77,31 @@ def test_a_verdict_that_a_loose_bound_may_change_is_qualified(tmp_path):
         words = verdict if tight else "not decided: the bound is loose"
         assert (found.verdict, found.qualified_verdict) == (verdict, words)
         assert found.worse == (verdict == "higher" and tight)
+
+
+@pytest.mark.parametrize(
+    ("mine", "others", "words"),
+    [(1, 1, "one seed each"), (2, 1, "2 and 1 seeds"), (1, 3, "1 and 3 seeds")],
+)
+def test_what_a_difference_is_set_against_is_in_words(mine, others, words):
+    documents = DocumentError(0.01, 1)
+    arm, other = free_transformer("free", *[1.0] * mine), baseline("base", *[1.2] * others)
+    found = contrast(arm, other, "bits_per_token", [1.0] * mine, [1.2] * others, documents)
+    assert found.words.startswith("threshold 0.1271, "), "12.706 errors"
+    assert found.words.endswith(words)
+
+
+def test_a_free_transformer_has_all_baselines_for_controls_and_a_baseline_the_plain_one():
+    arms = [
+        baseline("prefix", 1.2, random_prefix=4),
+        baseline("plus", 1.2, extra_blocks=1),
+        baseline("large", 1.2, model="large"),
+        baseline("base", 1.2),
+        free_transformer("free", 1.1),
+    ]
+    pairs = [(c.arm.name, c.other.name) for c in compare(arms)]
+    assert pairs[:2] == [("prefix", "base"), ("plus", "base")]
+    assert pairs[2:] == [("free", "base"), ("free", "plus"), ("free", "prefix")]
 
 
 def test_the_other_error_over_seeds_is_in_words():

@@ -10,7 +10,6 @@ from ftmodel.analysis.bit_information import NetInformation
 from ftmodel.analysis.permutation import Chance
 from pipelines.artifacts.latent_results import Clusters, Steering
 from pipelines.artifacts.results import Estimate, LabelFigures
-from pipelines.compare.use_of_z import uses_of_z
 from pipelines.report.sections.bits import bit_information, net_bits, persistence
 from pipelines.report.sections.hidden_causes import label_in_bits, label_verdict
 from pipelines.report.sections.what_z_does import (
@@ -22,12 +21,10 @@ from pipelines.report.sections.what_z_does import (
     use_of_z,
 )
 from pipelines.report.style import styles
-from tests.support.mutants import rejects
 from tests.support.pages import golden, tables, text_of
 from tests.support.results import (
     CONTROLLED,
     analysis_of,
-    arms_of,
     change,
     make_report,
     run,
@@ -148,7 +145,6 @@ def test_a_run_of_one_document_has_no_error_to_show():
     assert figure.axes[0].lines[0].get_ydata().tolist() == [0.5] * 3
 
 
-@rejects("uses_of_z: ) if «→not »", "recovery against the baseline with more blocks")
 def test_the_table(tmp_path):
     """Of a KL of 0.2222: with CE 0.4 under a bound of 0.5, against a baseline of 0.45."""
     bounds = {"base": [0.44, 0.46], "plus": [0.3, 0.3], "free": [0.49, 0.51]}
@@ -159,21 +155,6 @@ def test_the_table(tmp_path):
         ["free", "target", "1", "0.2222 ± 0.0001, spread 0.0000",
          "0.1000 ± 0.0001, spread 0.0141", "0.1222 ± 0.0001, spread 0.0141", "0.23"],
     ]  # fmt: skip
-
-
-def test_recovery_needs_a_plain_baseline_of_the_same_family_and_a_kl(tmp_path):
-    runs = {
-        "other": run(model="large"),
-        "plus": run(extra_blocks=1),
-        "alone": run(kappa=1.0),
-        **{f"wide{i}": run(kappa=k, model="large") for i, k in enumerate((0.0, 0.125, 4.0))},
-    }
-    alone, *wide = uses_of_z(arms_of(write_experiment(tmp_path, runs, {})))
-    assert alone.recovery is None
-    for use, least in zip(wide, (0.005, 0.005 / 8, 0.005), strict=True):
-        assert replace(use, kl=Estimate(0.99 * least, 0.0)).recovery is None
-        shown = replace(use, kl=Estimate(1.01 * least, 0.0)).recovery
-        assert shown == pytest.approx((0.5 - 0.1111) / (1.01 * least))
 
 
 def label(p, whole_p=0.9, bits=0.5):
