@@ -123,8 +123,9 @@ def decisive(suite: Suite, manifest: Manifest, budget: Budget) -> str:
     others = ("name", "tasks", "strict")
     settings = {key: value for key, value in vars(suite).items() if key not in others}
     data = fetched({task.task for task in suite.tasks.values()})
-    code = code_version("suite"), version_of_ours()
-    return f"{manifest.spec_hash} {budget} {settings} {code} {harness_version()} {data}"
+    model = manifest.spec_hash, manifest.tracking_key, budget
+    code = code_version("suite"), version_of_ours(), harness_version(), str(torch.__version__)
+    return f"{model} {settings} {code} {data}"
 
 
 def score_checkpoint(spec: RunSpec, budget: Budget, folder: Path) -> Scored:

@@ -3,7 +3,6 @@
 import gzip
 import json
 import shutil
-from dataclasses import replace
 from errno import ENOSPC
 from pathlib import Path
 from types import SimpleNamespace
@@ -27,6 +26,7 @@ from pipelines.suite.stage import decisive, score_run
 from pipelines.suite.tasks import Outcome
 from tests.support.arrivals import arrives
 from tests.support.mutants import rejects
+from tests.support.settings import each_changed, smoke
 from tests.support.training import same, tracked_runs, train_run
 
 RUN = "text_free_k1_2"
@@ -200,37 +200,71 @@ def test_each_smaller_budget_is_scored_with_its_own_model(workspace, monkeypatch
 
 SPEC = SuiteTask(task="ft_words", key="acc,none")
 OUTCOME = Outcome(TaskResult(value=0.5, se=None, metric="acc"), [0.5], [])
+UNDECISIVE = ("name", "tasks", "strict")  # of a suite
 
 
-def is_kept(progress, spec):
+def is_kept(progress, spec, name="words"):
     """Whether the outcome need not be made; it is kept from now on."""
     make = Mock(return_value=OUTCOME)
-    assert progress.outcome("words", spec, Outcome, make) == OUTCOME
+    assert progress.outcome(name, spec, Outcome, make) == OUTCOME
     return not make.called
 
 
-@rejects('Progress.outcome: «→.task»}"', "kept scores of other shots or another metric are taken")
-def test_what_was_kept_of_other_settings_or_of_tasks_edited_since_is_not_taken(
-    workspace, monkeypatch, tmp_path
-):
-    experiment = load_experiment()
-    manifest = SimpleNamespace(spec_hash="abc")
+@pytest.fixture
+def kept(tmp_path, monkeypatch):
+    """Whether an outcome is kept under these inputs of the key in place of those of smoke."""
+    monkeypatch.chdir(tmp_path)  # where nothing has been fetched
+    experiment, manifest = smoke(), SimpleNamespace(spec_hash="abc", tracking_key="first")
+    given = {"suite": experiment.suite, "manifest": manifest}
+    given["budget"] = experiment.budgets(experiment.runs[RUN])[0]
 
-    def kept(spec=SPEC):
-        known = decisive(experiment.suite, manifest, experiment.budgets(experiment.runs[RUN])[0])
-        return is_kept(Progress(tmp_path / "kept", known), spec)
+    def ask(name="words", spec=SPEC, **changes):
+        return is_kept(Progress(Path("kept"), decisive(**given | changes)), spec, name)
 
-    assert [kept(), kept()] == [False, True]
-    for change in ({"shots": 3}, {"key": "acc_norm,none"}, {"task": "ft_snippets"}):
-        assert not kept(replace(SPEC, **change))
-    experiment.suite.seed = 1
-    assert [kept(), kept()] == [False, True]
+    assert [ask(), ask()] == [False, True]
+    return ask, given
+
+
+@rejects('self.decisive} {spec«→.task»}"', "kept scores of other shots or another metric are taken")
+@rejects("manifest.spec_hash«, manifest.tracking_key→», budget", "scores of an earlier training")
+@rejects('"{model} «{settings} →»{code} {data}"', "scores with other settings of the suite")
+def test_each_setting_of_the_suite_the_task_the_model_and_the_budget_decides_what_is_kept(kept):
+    """But for the suite's name, its other tasks, and what becomes of failures."""
+    ask, given = kept
+    for name, value in given.items():
+        for key, other in each_changed(value):
+            decides_nothing = name == "suite" and key.partition(".")[0] in UNDECISIVE
+            assert ask(**{name: other}) == decides_nothing, (name, key)
+    for key, other in each_changed(SPEC):
+        assert not ask(spec=other), key
+    assert not ask(name="words.z")
+    assert ask()
+
+
+@rejects('{settings} {code}« {data}→»"', "scores on other data")
+@rejects('«code_version("suite"), →»version_of_ours', "scores by other code")
+@rejects("version_of_ours(), «harness_version(), →»str", "scores by another harness")
+def test_what_was_kept_of_other_code_versions_or_data_is_not_taken(kept, monkeypatch, tmp_path):
+    ask, _ = kept
     shutil.copytree(ROOT / "tasks", tmp_path / "edited")
     monkeypatch.setattr(task_index, "OURS", tmp_path / "edited")
-    assert kept()
-    with open(tmp_path / "edited/mini/snippets.jsonl", "a") as file:
-        file.write("\n")
-    assert not kept()
+    benchmark_data.FETCHED.parent.mkdir(parents=True)
+
+    def fetched(**revisions):
+        benchmark_data.FETCHED.write_text(json.dumps(revisions))
+
+    fetched(piqa="1")  # which is none of its tasks
+    assert ask()
+    for change in (
+        lambda: fetched(piqa="1", ft_words="1"),
+        lambda: fetched(piqa="1", ft_words="2"),
+        (tmp_path / "edited/mini/more.jsonl").touch,
+        lambda: monkeypatch.setattr(suite, "code_version", {"suite": "another"}.__getitem__),
+        lambda: monkeypatch.setattr(suite, "harness_version", lambda: "lm_eval 9"),
+        lambda: monkeypatch.setattr("torch.__version__", "9.9"),
+    ):
+        change()
+        assert [ask(), ask()] == [False, True]
 
 
 @pytest.mark.parametrize(
@@ -287,6 +321,7 @@ def test_mistakes_are_named_before_anything_is_trained(look, changes, message, m
     index = task_index.index
     # indexing the whole harness takes 15 seconds
     monkeypatch.setattr(task_index, "index", lambda everything=False: index())
+    look()  # what is right is known from now on
     with pytest.raises(UserError, match=rf"suite\.{message}"):
         look(**changes)
 

@@ -2,11 +2,13 @@
 changes of a params.yaml.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import chdir
 from copy import deepcopy
+from dataclasses import is_dataclass
+from enum import Enum
 from functools import cache, partial
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 import pytest
 from hydra.core.override_parser.overrides_parser import OverridesParser
@@ -58,3 +60,35 @@ def refusal(read, *arguments: object) -> str:
         read(*arguments)
     assert "\n" not in str(caught.value)
     return str(caught.value)
+
+
+def another(value: Any, hint: Any = None) -> Any:
+    """A value that is different, of the same type; for None one that the type ``hint`` allows."""
+    kind = next((kind for kind in get_args(hint) if isinstance(kind, type)), int)
+    match value:
+        case None:
+            return next(iter(kind)) if issubclass(kind, Enum) else kind(7)
+        case bool():
+            return not value
+        case Enum():
+            return next(member for member in type(value) if member is not value)
+        case str():
+            return f"{value}_"
+        case list():
+            return [*value, 7]
+        case dict():
+            return value | {"another": 7}
+    return value + 1
+
+
+def each_changed(settings: Any) -> Iterator[tuple[str, Any]]:
+    """For every single setting, its dotted key and a copy of ``settings`` that differs in it."""
+    mapping = isinstance(settings, dict)
+    hints = {} if mapping else get_type_hints(type(settings))
+    for name, value in (settings if mapping else vars(settings)).items():
+        nested = is_dataclass(value) or (isinstance(value, dict) and value)
+        changes = each_changed(value) if nested else [("", another(value, hints.get(name)))]
+        for below, changed in changes:
+            other = deepcopy(settings)
+            (other if mapping else vars(other))[name] = changed
+            yield f"{name}.{below}".removesuffix("."), other
