@@ -13,6 +13,8 @@ from functools import partial
 from itertools import chain
 from pathlib import Path
 
+import tokenizers
+
 from ftmodel.synthetic.registry import PROCESSES
 from pipelines.artifacts import corpus
 from pipelines.artifacts.paths import corpus_folder, tokens_folder
@@ -122,7 +124,8 @@ def tokenize(
     if isinstance(data, TextData) and data.tokenizer and Path(data.tokenizer).is_file():
         of_tokenizer = [sha256_of(Path(data.tokenizer))]
     with replace_folder(target, keep=True) as folder:
-        origin = repr((code_version("tokenize"), data, of_tokenizer))
+        code = code_version("tokenize"), tokenizers.__version__
+        origin = repr((code, data, of_tokenizer))
         drop_files_of_other_origin(name, folder, origin)
         tokenizer = folder / "tokenizer.json"
         metadata = make_vocabulary(name, data, parts["train"], tokenizer)

@@ -25,6 +25,7 @@ from pipelines.tokenize.vocabulary import train_bpe, training_sample
 from tests.support.arrivals import arrives
 from tests.support.corpora import write_corpus
 from tests.support.mutants import rejects
+from tests.support.settings import each_changed
 
 END = "<|endoftext|>"
 WORDS = ["def", "return", "x", "=", "größer", "日本", "\n", "    ", "(", ")", END, "\r\n", "12"]
@@ -305,6 +306,37 @@ def test_what_a_killed_run_left_of_other_data_is_made_anew(
     assert ("training a tokenizer" in said) == (change in ("data", "code"))
     tokenize("x", data, source, tmp_path / "whole", cores=1)
     assert files(target) == files(tmp_path / "whole")
+
+
+@rejects('[«sha256s[part] for part in parts["train"]→»]', "tokens of a tokenizer of other text")
+@rejects(
+    'code_version("tokenize")«, tokenizers.__version__→»', "tokens by two versions of a library"
+)
+def test_files_of_a_killed_run_are_known_by_all_that_decides_tokens(source, tmp_path, monkeypatch):
+    """Each setting, each part that a tokenizer is trained on, code and library, changed alone."""
+    origins, trained = [], text_data()
+
+    def note(name, folder, origin):
+        origins.append(origin)
+        raise Killed
+
+    def ask(data=trained, source=source):
+        with pytest.raises(Killed):
+            tokenize("x", data, source, tmp_path / "x", cores=1)
+
+    monkeypatch.setattr(stage, "drop_files_of_other_origin", note)
+    for data in (trained, text_data(tokenizer="none"), ProcessData("target", 4, 1)):
+        ask(data)
+        for _, other in each_changed(data):
+            ask(other)
+    for number in range(len(TRAIN)):
+        parts = [*TRAIN[:number], [b"other"], *TRAIN[number + 1 :]]
+        ask(source=write_corpus(tmp_path / f"{number}", train=parts, validation=VALIDATION))
+    monkeypatch.setattr(stage, "code_version", {"tokenize": "another"}.__getitem__)
+    ask()
+    monkeypatch.setattr(stage.tokenizers, "__version__", "9.9")
+    ask()
+    assert len({*origins}) == len(origins)
 
 
 @rejects(
