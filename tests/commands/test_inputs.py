@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 import yaml
@@ -11,7 +12,7 @@ import yaml
 from pipelines import inputs
 from pipelines.common import file_listing
 from pipelines.common.errors import UserError
-from pipelines.common.file_listing import Fingerprint
+from pipelines.common.file_listing import FileEntry, Fingerprint
 from pipelines.config.data import Hub
 from tests.support.mutants import rejects
 
@@ -71,6 +72,24 @@ def test_what_becomes_of_a_file_is_seen(looked, part, name, large, tmp_path, mon
         seen.append(path.read_bytes())
     assert seen[4] == seen[2] and (seen[2] != seen[1]) == large
     assert len(set(seen)) == 3 + large
+
+
+@rejects(
+    "repr((entry.name, «entry.size, →»entry.mtime_ns", "a file that grew within a tick of the clock"
+)
+@rejects("update(repr((«entry.name, →»file_digest", "files that exchange their names")
+def test_each_fact_of_a_file_changes_its_fingerprint(tmp_path):
+    for name, content in {"a": "1", "b": "2"}.items():
+        (tmp_path / name).write_text(content)
+    entry = FileEntry("a", tmp_path / "a", 1, 2)
+    facts = {"name": "b", "size": 3, "mtime_ns": 4}
+    entries = [entry, *(replace(entry, **{fact: value}) for fact, value in facts.items())]
+    assert len({Fingerprint([each]).hex() for each in entries}) == 4
+    found = []
+    for each in (entry, replace(entry, name="b"), replace(entry, path=tmp_path / "b")):
+        found.append(Fingerprint())
+        found[-1].add_content(each)
+    assert len({fingerprint.hex() for fingerprint in found}) == 3
 
 
 @pytest.mark.parametrize("limit", [{"MAX_BYTES_READ": 11}, {"MAX_FILES_READ": 1}])

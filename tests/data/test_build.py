@@ -8,6 +8,7 @@ import sys
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
 from hashlib import sha256
 from itertools import chain, repeat
 from math import log
@@ -27,12 +28,13 @@ from pipelines.artifacts.corpus import SPLITS, documents, parts
 from pipelines.cluster import workers
 from pipelines.common import errors
 from pipelines.common.errors import UserError
-from pipelines.config.data import Files, Hub, ProcessData, TextData
+from pipelines.config.data import Distributions, Files, Hub, ProcessData, TextData
 from pipelines.data import build as stage, duplicates, part_files, segments
 from pipelines.data.build import make_parts, make_process, make_text, process_texts
 from pipelines.data.sources import files
 from tests.support.arrivals import arrives
 from tests.support.mutants import rejects
+from tests.support.settings import each_changed
 from tests.train.test_full_disk import small_disk
 
 
@@ -161,6 +163,47 @@ def mixed_sources(folder):
     data = text_data(folder / "a", folder / "b", weights=[1.0, 2.0])
     data.parts["c"] = Hub(dataset="json", data_files=[str(folder / "c/*.jsonl")], weight=1.5)
     return data
+
+
+@rejects('asdict(data), «→"deduplicate": None, »', "a corpus with copies gone on from without them")
+@rejects('code_version("data")«, pa.__version__→»', "files of two versions of Arrow in one corpus")
+def test_exactly_what_decides_a_corpus_tells_unfinished_work_apart(monkeypatch):
+    """Each setting, changed alone; files are known by what they are, not by how they were chosen;
+    and of equal parts the order, by which they take turns.
+    """
+    parts = {"a": Files(root="a", pattern="*"), "b": Hub("hub", "json"), "c": Distributions()}
+    data = TextData(parts=parts, validation_share=0.5)
+    known, own = stage.specification(data), ("vocab_size", "tokenizer", "end_of_text")
+    others = dict(each_changed(data))
+    assert len(others) == 8 + 7 + 8 + 6
+    for key, other in others.items():
+        same = key in own or key.endswith((".pattern", ".exclude"))
+        assert (stage.specification(other) == known) == same, key
+    turned = replace(data, parts=dict(reversed(parts.items())))
+    assert stage.specification(turned) != known
+    monkeypatch.setattr(stage, "code_version", {"data": "another"}.__getitem__)
+    by_code = stage.specification(data)
+    monkeypatch.setattr(stage.pa, "__version__", "9.9")
+    assert len({known, by_code, stage.specification(data)}) == 3
+
+
+@rejects(
+    "repr((«self.name, →»source", "a part's documents read as another part's of the same files"
+)
+def test_two_parts_of_the_same_files_are_two_texts(tmp_path):
+    row = '{"a": "first %02d", "b": "other %02d"}\n'
+    (tmp_path / "texts.jsonl").write_text("".join(row % (i, i) for i in range(40)))
+    data = text_data(tmp_path, tmp_path)
+    for name, part in data.parts.items():
+        part.text_field = name
+    make_text("x", data, tmp_path / "x")
+    kept = [
+        (identity[:2], text)
+        for split in documents_of(tmp_path / "x").values()
+        for identity, text in split
+    ]
+    expected = [("a/", b"first %02d"), ("b/", b"other %02d")]
+    assert sorted(kept) == sorted((name, text % i) for name, text in expected for i in range(40))
 
 
 def contents(folder):

@@ -36,6 +36,7 @@ from pipelines.evaluate.stage import evaluate, headline, measure
 from tests.evaluate.conftest import tiny
 from tests.support.corpora import write_shards
 from tests.support.mutants import rejects
+from tests.support.settings import each_changed, smoke
 from tests.support.training import RUN, train_run
 
 SETTINGS = EvaluationConfig(
@@ -332,6 +333,29 @@ def test_every_budget_is_scored(workspace, monkeypatch):
     assert budgets[-1]["bits_per_token"] == evaluation["bits_per_token"]
     bounds = [b["bits_per_token"]["filtering"]["mean"] for b in budgets]
     assert len(set(bounds)) == 3
+
+
+@rejects("waiting_folder: «asdict(spec.experiment.evaluation),→»", "figures by other settings")
+@rejects("waiting_folder: «, manifest.tracking_key→»", "figures of an earlier training")
+def test_figures_wait_under_all_that_decides_them(monkeypatch):
+    """Each setting of evaluation, each identity of the model, the code and torch."""
+    spec, folders = RunSpec(smoke(), RUN), []
+
+    def wait(spec=spec, manifest=MANIFEST):
+        folders.append(stage.waiting_folder(spec, manifest))
+
+    for _, other in [("", spec.experiment.evaluation), *each_changed(spec.experiment.evaluation)]:
+        wait(RunSpec(replace(spec.experiment, evaluation=other), RUN))
+    for name in ("spec_hash", "tracking_key", "data_hash"):
+        wait(manifest=replace(MANIFEST, **{name: "other"}))
+    wait(RunSpec(spec.experiment, "baseline"))
+    wait(RunSpec(replace(spec.experiment, name="other"), RUN))
+    monkeypatch.setattr(stage, "code_version", {"evaluate": "another"}.__getitem__)
+    wait()
+    monkeypatch.setattr("torch.__version__", "9.9")
+    wait()
+    assert len({*folders}) == len(folders) > 25
+    assert stage.waiting_folder(spec, replace(MANIFEST, git_revision="other")) == folders[-1]
 
 
 @rejects("stage.measure: if «clean_up→spec»", "a run by hand that cannot be resumed")

@@ -5,88 +5,91 @@ from types import SimpleNamespace
 
 import pytest
 
+from pipelines.artifacts.manifest import check_manifest
 from pipelines.artifacts.run_spec import RunSpec
-from pipelines.common.atomic_files import ROOT
-from pipelines.config.load import load_experiment
-from pipelines.config.schema import OptimizerName, Precision, Strategy
+from pipelines.common.errors import UserError
+from pipelines.train.core import manifest as manifest_module
 from pipelines.train.core.manifest import differences, make_manifest
 from tests.support.mutants import rejects
+from tests.support.settings import each_changed, smoke
+from tests.support.training import RUN
 
 
-def manifest_of(change=lambda experiment, run: None, vocab_size=11, data="data"):
-    experiment = load_experiment(ROOT / "params.yaml")
-    name = next(name for name, run in experiment.runs.items() if run.kappa_bits)
-    change(experiment, experiment.runs[name])
-    shards = SimpleNamespace(metadata=SimpleNamespace(vocab_size=vocab_size, hash=data))
-    return make_manifest(RunSpec(experiment, name), shards)
+@pytest.fixture
+def made(monkeypatch):
+    """The manifest of a run, whose parent has these weights."""
+
+    def make(experiment, name=RUN, vocab_size=11, data="data", parent=None):
+        identity = {"sha256": parent} if parent else {}
+        monkeypatch.setattr(manifest_module, "parent_identity", lambda spec: identity)
+        shards = SimpleNamespace(metadata=SimpleNamespace(vocab_size=vocab_size, hash=data))
+        return make_manifest(RunSpec(experiment, name), shards)
+
+    return make
 
 
-def spec_hash(*arguments, **others):
-    return manifest_of(*arguments, **others).spec_hash
+@pytest.fixture
+def experiment():
+    """Smoke, whose models have a second name, so that a run may name another."""
+    loaded = smoke()
+    loaded.models |= {f"{name}_": preset for name, preset in loaded.models.items()}
+    return loaded
 
 
-def of_run(**changes):
-    return lambda experiment, run: vars(run).update(changes)
+def decides(key, run):
+    """Whether a setting decides the weights of RUN, or what its curve has of them."""
+    own = (f"runs.{RUN}.", f"models.{run.model}.")
+    others = ("name", "compute.precision", "evaluation.every_tokens")
+    return key.startswith(own) or key in others
 
 
-def of_model(part, **changes):
-    return lambda experiment, run: vars(getattr(experiment.models[run.model], part)).update(changes)
+@rejects("«asdict(spec.optim),→»", "checkpoints of another optimizer gone on from")
+@rejects("«spec.experiment.compute.precision.value,→»", "checkpoints of another precision")
+@rejects("*(«spec.experiment.name, →»spec.name, asdict(spec.run)),", "another experiment's weights")
+def test_exactly_the_settings_that_decide_weights_or_curve_are_in_the_hash(made, experiment):
+    """Each setting of an experiment, changed alone. A model of another hash is not taken."""
+    before = made(experiment)
+    others = dict(each_changed(experiment))
+    assert len(others) > 300
+    for key, other in others.items():
+        after = made(other)
+        decisive = decides(key, experiment.runs[RUN])
+        assert (after.spec_hash != before.spec_hash) == decisive, key
+        if decisive and not key.startswith("evaluation"):
+            with pytest.raises(UserError, match=r"not the run that params\.yaml describes"):
+                check_manifest("last.ckpt", before, RunSpec(other, RUN))
+        else:
+            check_manifest("last.ckpt", before, RunSpec(other, RUN))
 
 
-def of_compute(**changes):
-    return lambda experiment, run: vars(experiment.compute).update(changes)
-
-
-def of_evaluation(**changes):
-    return lambda experiment, run: vars(experiment.evaluation).update(changes)
-
-
-@rejects("settings_hash: «asdict(spec.optim),→»", "checkpoints of another optimizer gone on from")
-@rejects(
-    "settings_hash: «spec.experiment.compute.precision.value,→»", "checkpoints of another precision"
-)
-@pytest.mark.parametrize(
-    "change",
-    [
-        *(of_run(seed=7), of_run(kappa_bits=0.3), of_run(tokens=10**6), of_run(budgets=[10**5])),
-        *(of_run(kappa_warmup_steps=3), of_run(beta=0.5), of_model("optim", latent_lr=2.0)),
-        *(of_model("optim", name=OptimizerName.muon), of_model("optim", width_scaling=8)),
-        *(of_model("optim", lr=0.5), of_model("optim", beta2=0.9), of_model("optim", clip=2.0)),
-        *(of_model("architecture", norm_eps=0.1), of_model("architecture", latent_std=0.7)),
-        *(of_compute(precision=Precision.bf16), of_evaluation(every_tokens=5200)),
-    ],
-)
-def test_what_decides_weights_is_in_the_hash_and_so_is_evaluation_in_the_loop(change):
-    """The latter changes no weight, but the curve, which a finished run would not get."""
-    assert spec_hash(change) != spec_hash()
-
-
-@rejects(
-    'make_manifest: «"data": shards.metadata.hash,→»', "checkpoints of other data gone on from"
-)
-def test_data_and_the_version_of_torch_are_in_the_hash(monkeypatch):
-    known = {spec_hash(), spec_hash(vocab_size=12), spec_hash(data="other")}
+@rejects('«"data": shards.metadata.hash,→»', "checkpoints of other data gone on from")
+@rejects('«"code": code_version("train"),→»', "checkpoints of other code gone on from")
+@rejects("«spec.name, →»asdict(spec.run)),", "a run of another name taken for the same")
+def test_the_name_the_data_the_parent_the_code_and_torch_are_in_the_hash(
+    made, experiment, monkeypatch
+):
+    experiment.runs["renamed"] = replace(experiment.runs[RUN])
+    known = [
+        made(experiment),
+        made(experiment, "renamed"),
+        made(experiment, vocab_size=12),
+        made(experiment, data="other"),
+        made(experiment, parent="weights"),
+        made(experiment, parent="other weights"),
+    ]
+    monkeypatch.setattr(manifest_module, "code_version", {"train": "another"}.__getitem__)
+    known.append(made(experiment))
     monkeypatch.setattr("torch.__version__", "9.9")
-    assert len(known | {spec_hash()}) == 4
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        *(of_compute(accumulate=2), of_compute(workers=2), of_compute(compile=False)),
-        *(of_compute(strategy=Strategy.fsdp), of_compute(activation_checkpointing=True)),
-        of_evaluation(seed=3),
-    ],
-)
-def test_what_decides_memory_and_speed_alone_is_not(change):
-    assert spec_hash(change) == spec_hash()
+    known.append(made(experiment))
+    assert len({manifest.spec_hash for manifest in known}) == len(known)
 
 
 @rejects("manifest.differences: «, **theirs.parts→»", "what only the earlier one has goes unnamed")
-def test_what_only_one_of_two_specifications_has_is_a_difference_of_both():
-    plain, scored = manifest_of(), manifest_of(of_evaluation(every_tokens=5200))
+def test_what_only_one_of_two_specifications_has_is_a_difference_of_both(made, experiment):
+    plain, child = made(experiment), made(experiment, parent="a" * 64)
+    experiment.evaluation.every_tokens = 5200
+    scored = made(experiment)
     assert differences(scored, plain) == ["evaluation.every_tokens (5200 then, none now)"]
     assert differences(plain, scored) == ["evaluation.every_tokens (none then, 5200 now)"]
     assert differences(plain, plain) == []
-    child = replace(plain, parts=plain.parts | {"parent": "a" * 64})
     assert differences(child, plain) == differences(plain, child) == ["parent"]
