@@ -1,5 +1,6 @@
 """Parts of a corpus: any bytes come back, and a damaged part is named."""
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -8,6 +9,7 @@ from hypothesis import given, settings, strategies as st
 from pipelines.artifacts import corpus
 from pipelines.artifacts.corpus import documents, parts, write_parts
 from pipelines.common.errors import UserError
+from tests.support.mutants import rejects
 
 
 def write(folder, content):
@@ -29,8 +31,13 @@ def test_any_documents_come_back_in_order_from_parts_as_large_as_said(tmp_path_f
     assert all(sum(part[:-1]) < 40 for part in sizes)
 
 
-def test_a_reader_holds_a_row_group_at_once(tmp_path):
+@rejects("table.take(chosen« - start→»)", "rows of the first group in place of those asked for")
+def test_a_reader_holds_a_row_group_at_once_and_finds_rows_in_each(tmp_path):
     (part,) = parts(write(tmp_path, [(str(i), bytes(1 << 20)) for i in range(20)]), "train")
+    for rows in ([0, 3, 4, 9, 19], [8], []):
+        assert [identity for identity, _ in documents(part, np.array(rows, int))] == [
+            *map(str, rows)
+        ]
     metadata = pq.ParquetFile(part).metadata
     rows = [metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)]
     assert rows == [4] * 5

@@ -48,13 +48,17 @@ def model():
 
 @rejects("training_chunks: «train→validation»", "a calibration that peeks at the scored documents")
 @rejects("training_chunks: SCORED_PER_CHUNK«→ // 2»", "too few chunks for the scored")
+@rejects("training_chunks: «* len(windows) // n→»", "the first windows of training text")
 def test_a_filter_is_calibrated_on_training_text(shards):
     chunks, known = training_chunks(shards, CONTEXT, 40 * 32 * CONTEXT), text(1)
     assert len(chunks) == 40 > calibration.MIN_CHUNKS == len(training_chunks(shards, CONTEXT, 1))
-    for chunk in chunks:
+    windows = (len(known) - 1) // CONTEXT
+    for number, chunk in enumerate(chunks):
         part = chunk.tokens.tolist()
         places = [i for i in range(len(known)) if known[i : i + len(part)] == part]
         assert len(places) == 1 and 0 not in part[1:-1] and len(part) > CONTEXT // 2
+        start = number * windows // 40 * CONTEXT  # they are evenly spaced
+        assert start <= places[0] <= start + CONTEXT + 1 - len(part)
     assert len({tuple(chunk.tokens) for chunk in chunks}) == 40
 
 

@@ -11,7 +11,15 @@ from ftmodel.designs.hinge import LN2
 from ftmodel.inference.interpolation import SHARES, PathCE
 from pipelines.config.data import ProcessData, TextData
 from pipelines.config.schema import EvaluationConfig
-from pipelines.evaluate import bit_information, sequence_z, steering, swap
+from pipelines.evaluate import (
+    answer_accuracy,
+    bit_information,
+    generations,
+    label,
+    sequence_z,
+    steering,
+    swap,
+)
 from pipelines.evaluate.sequence_z import half_of_the_bits, path
 from pipelines.evaluate.swap import of_one_length, swap_figures
 from tests.evaluate.conftest import chunk
@@ -46,6 +54,45 @@ def test_not_on_processes_nor_where_it_is_turned_off(make_model, module, shape, 
     assert not applies(**{setting: 0})
     assert applies(latent_bits=0, shape={}) == (module is steering)
     assert applies(shape={}) == (module is not sequence_z)
+
+
+class Asked(Exception):
+    pass
+
+
+@rejects("(shards, context, «prompts * context→None»)", "prompts from the first documents alone")
+@pytest.mark.parametrize(
+    ("module", "source", "shape", "tokens"),
+    [
+        (bit_information, "text", {}, 2000),
+        (swap, "text", {}, 3000),
+        (sequence_z, "text", SEQUENCE, 3000),
+        (steering, "text", {}, 5 * 16),
+        (generations, "text", {}, 3 * 16),
+        (answer_accuracy, "path_star_2", {}, 1000),
+        (label, "coin", {}, 1000),
+    ],
+)
+def test_each_measurement_is_of_evenly_spaced_chunks_that_its_setting_caps(
+    make_model, monkeypatch, module, source, shape, tokens
+):
+    """As `held_out` takes them; at beginnings, as many as prompts would fill."""
+
+    def held_out(*arguments):
+        raise Asked(*arguments)
+
+    for each in (module, generations):
+        monkeypatch.setattr(each, "held_out", held_out, raising=False)
+    monkeypatch.setattr(label, "labelled_rows", lambda *_: (None, None))
+    context = SimpleNamespace(
+        model=make_model(context=16, **shape),
+        shards=SimpleNamespace(tokenizer=lambda: None),
+        data=TextData() if source == "text" else ProcessData(source),
+        settings=EvaluationConfig(1000, bit_tokens=2000, swap_tokens=3000, steering_prompts=5),
+    )
+    with pytest.raises(Asked) as caught:
+        module.measure(context)
+    assert caught.value.args == (context.shards, 16, tokens)
 
 
 def test_texts_are_cut_to_the_length_that_half_of_them_have():

@@ -213,8 +213,8 @@ def is_kept(progress, spec, name="words"):
 @pytest.fixture
 def kept(tmp_path, monkeypatch):
     """Whether an outcome is kept under these inputs of the key in place of those of smoke."""
-    monkeypatch.chdir(tmp_path)  # where nothing has been fetched
     experiment, manifest = smoke(), SimpleNamespace(spec_hash="abc", tracking_key="first")
+    monkeypatch.chdir(tmp_path)  # where nothing has been fetched
     given = {"suite": experiment.suite, "manifest": manifest}
     given["budget"] = experiment.budgets(experiment.runs[RUN])[0]
 

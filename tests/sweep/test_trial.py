@@ -1,5 +1,6 @@
 """A trial of a sweep: what it reports, how it goes on, and its MLflow run."""
 
+from dataclasses import replace
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -10,7 +11,7 @@ from pipelines.artifacts.run_spec import RunSpec
 from pipelines.common.errors import UserError
 from pipelines.config.load import load_experiment
 from pipelines.sweep import trial
-from pipelines.sweep.mlflow_runs import end_trial, nest
+from pipelines.sweep.mlflow_runs import end_trial, is_trained, nest
 from pipelines.sweep.outcome import BOUND, ERROR, FRACTION, TRAINING_BOUND
 from pipelines.tracking.journal import Journal, journals, read_journal
 from pipelines.tracking.live import Tracking
@@ -54,6 +55,9 @@ def run_smoke_trial(experiment, command="first"):
     trial.run_trial(RunSpec(experiment, NAME), "key", LOG, command)
 
 
+@rejects(
+    "is_trained: «== manifest.spec_hash→> str()»", "a trial of other settings taken for trained"
+)
 @rejects("reported: «bound_bits→ce_nats»", "ASHA by the loss alone")
 def test_a_trial_reports_its_bounds_and_is_not_trained_again(smoke, heard):
     run_smoke_trial(smoke)
@@ -66,6 +70,10 @@ def test_a_trial_reports_its_bounds_and_is_not_trained_again(smoke, heard):
     assert (last[FRACTION], last[BOUND], last[ERROR]) == (1.0, bound.mean, bound.se)
     assert last[TRAINING_BOUND] == run.curve[-1].bound_bits
 
+    spec = RunSpec(smoke, NAME)
+    manifest = make_manifest(spec, spec.shards())
+    assert is_trained(spec, manifest)
+    assert not is_trained(spec, replace(manifest, spec_hash="of other settings"))
     smoke.evaluation.iwae_samples += 1
     run_smoke_trial(smoke)
     assert [row[FRACTION] for row in heard[len(rows) + 1 :]] == [1.0]

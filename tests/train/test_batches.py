@@ -1,12 +1,18 @@
 """Data order and latent noise are pure functions of seed, step and row of the batch."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
 
+from pipelines.artifacts.run_spec import RunSpec
 from pipelines.common.rng_streams import Purpose, generator, philox
 from pipelines.train.core.batches import FromStep, Share, StepBatches
+from pipelines.train.core.trainer import Process, SegmentTraining
 from tests.support.mutants import rejects
+from tests.support.settings import smoke
+from tests.support.training import RUN
 
 
 class Numbered:
@@ -15,6 +21,9 @@ class Numbered:
 
     def batch(self, indices):
         return indices[:, None].expand(-1, 3)
+
+
+START = SimpleNamespace(step=3)
 
 
 def numbers(batches, steps):
@@ -56,6 +65,29 @@ def test_workers_and_micro_batches_share_a_batch_without_changing_it(workers, ac
     parts = [batches[2 * accumulate + i] for i in range(accumulate) for batches in each]
     for key in ("tokens", "windows", "noise"):
         assert torch.equal(torch.cat([part[key] for part in parts]), whole[key])
+
+
+@rejects("build_batches: «train→validation»", "training on held-out text")
+@rejects("build_batches: «process.rank→0»", "every worker trains on the first one's rows")
+@rejects("build_batches: «self.start.step→0»", "a resumed run sees its first batches again")
+def test_a_process_trains_on_its_share_of_the_training_windows_from_its_step_on():
+    asked = []
+
+    def windows(split, context):
+        asked.append((split, context))
+        return Numbered()
+
+    spec, shards = RunSpec(smoke("compute.accumulate=2"), RUN), SimpleNamespace(windows=windows)
+    batch, bits = spec.optim.batch_size, spec.config.latent_bits
+    whole = StepBatches(Numbered(), batch, spec.steps, spec.run.seed, noise_width=bits)[3]
+    processes = [SegmentTraining(spec, Process(rank, 2), START, None) for rank in range(2)]
+    parts = [next(iter(process.build_batches(shards))) for process in processes]
+    for part, rows in zip(
+        parts, (slice(0, batch // 4), slice(batch // 4, batch // 2)), strict=True
+    ):
+        assert torch.equal(part["windows"], whole["windows"][rows])
+        assert torch.equal(part["noise"], whole["noise"][rows])
+    assert {*asked} == {("train", spec.config.context)}
 
 
 @rejects("StepBatches.__getitem__: , «step→0»", "the same noise at every step")

@@ -73,9 +73,14 @@ def test_a_free_transformer_has_its_kl_and_a_bound_from_a_stream_of_its_own(
     assert first["kl"] == pytest.approx(loss.kl.item() / LN2, rel=1e-4)
 
 
-def test_a_part_that_is_too_small_or_not_there_is_one_line(workspace):
+@rejects("torch.arange(wanted)« * len(windows) // wanted→»", "the first held-out windows")
+@rejects('"«validation→train»", context)\n    wanted', "training windows scored as held out")
+def test_evenly_spaced_held_out_windows_are_scored_and_too_few_or_many_are_one_line(workspace):
     spec = RunSpec(load_experiment(), RUN)
     shards = Shards(tokens_folder("target"))
+    rows = [row.tolist() for row in shards.documents("validation")]
+    spaced = [rows[i * len(rows) // 7] for i in range(7)]
+    assert fixed_part(spec, shards, 7 * 2167).tolist() == spaced
     few = r"every_tokens: 2166: 3% of it, .* less than a window of 65 tokens .* at least 2167"
     with pytest.raises(UserError, match=few):
         fixed_part(spec, shards, 2166)

@@ -9,6 +9,7 @@ from unittest.mock import Mock
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from tokenizers import Tokenizer
 
 from ftmodel.model.free_transformer import FreeTransformer
 from pipelines.artifacts.checkpoint import load_model
@@ -21,9 +22,10 @@ from pipelines.config.init_from import InitFrom
 from pipelines.config.load import load_experiment
 from pipelines.export import model_card
 from pipelines.export.build import main as export, writer
+from pipelines.tokenize.vocabulary import train_bpe
 from pipelines.train.core import parent as parent_module
 from pipelines.train.core.manifest import differences, make_manifest
-from pipelines.train.core.parent import copied, copy_parent, start_from_parent
+from pipelines.train.core.parent import copied, copy_parent, spelling, start_from_parent
 from tests.support.arrivals import arrives
 from tests.support.kills import killed
 from tests.support.mutants import rejects
@@ -112,6 +114,7 @@ def fresh_start(init_from, name=RUN):
 @arrives("init_from", "latent_rms copy_encoder")
 @arrives("run", "seed kappa_bits")
 @rejects("start_from_parent: «documents→None»,", "a new latent scaled across documents")
+@rejects("start_from_parent: «train→validation»", "a latent scaled on held-out text")
 def test_a_new_latent_is_scaled_with_the_masks_of_training(workspace, monkeypatch):
     experiment = load_experiment()
     run = experiment.runs["text_free_k1_2"]
@@ -128,6 +131,8 @@ def test_a_new_latent_is_scaled_with_the_masks_of_training(workspace, monkeypatc
     stream.assert_called_once_with(5, Purpose.START)
     _, tokens, *told, documents = begun.call_args.args
     assert told == [0.75, 0.3, False]
+    text = [i for document in shards.documents("train") for i in document[:-1].tolist()]
+    assert tokens.flatten().tolist() == text[: parent_module.SAMPLE]
     assert documents is not None
     assert torch.equal(documents, (tokens == shards.metadata.end_of_text).cumsum(1))
     assert documents.max() > 0
@@ -174,6 +179,25 @@ def other_tokenizer(folder):
     a, b, *_ = ids
     ids[a], ids[b] = ids[b], ids[a]
     (folder / "tokenizer.json").write_text(json.dumps(spec))
+
+
+@rejects('vocabulary, «model.get("merges")→None»', "other merges of the same tokens")
+@rejects("items() if i < ids«→ - 1»}", "the last id of a vocabulary not compared")
+def test_a_tokenizer_is_told_by_its_tokens_and_merges_but_not_by_named_padding():
+    trained = train_bpe([b"the then them these thesis"], 262, "<end>").tokenizer
+    merges = json.loads(trained.to_str())["model"]["merges"]
+
+    def spelled_by(change):
+        spec = json.loads(trained.to_str())
+        change(spec["model"]["vocab"], spec["model"]["merges"])
+        return spelling(Tokenizer.from_str(json.dumps(spec)), 262)
+
+    right, last = spelled_by(lambda *_: None), "".join(merges[-1])
+    assert spelled_by(lambda _, merges: merges.reverse()) != right
+    assert (
+        spelled_by(lambda ids, merges: ids.update({"new": ids.pop(last)}) or merges.pop()) != right
+    )
+    assert spelled_by(lambda ids, _: ids.update({"padding": 262})) == right
 
 
 def strange_numbers(folder):

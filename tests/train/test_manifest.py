@@ -65,7 +65,7 @@ def test_exactly_the_settings_that_decide_weights_or_curve_are_in_the_hash(made,
 @rejects('«"data": shards.metadata.hash,→»', "checkpoints of other data gone on from")
 @rejects('«"code": code_version("train"),→»', "checkpoints of other code gone on from")
 @rejects("«spec.name, →»asdict(spec.run)),", "a run of another name taken for the same")
-def test_the_name_the_data_the_parent_the_code_and_torch_are_in_the_hash(
+def test_the_name_the_data_the_parent_evaluation_in_the_loop_code_and_torch_are_in_it(
     made, experiment, monkeypatch
 ):
     experiment.runs["renamed"] = replace(experiment.runs[RUN])
@@ -77,6 +77,9 @@ def test_the_name_the_data_the_parent_the_code_and_torch_are_in_the_hash(
         made(experiment, parent="weights"),
         made(experiment, parent="other weights"),
     ]
+    for tokens in (5200, 10400):
+        experiment.evaluation.every_tokens = tokens
+        known.append(made(experiment))
     monkeypatch.setattr(manifest_module, "code_version", {"train": "another"}.__getitem__)
     known.append(made(experiment))
     monkeypatch.setattr("torch.__version__", "9.9")
