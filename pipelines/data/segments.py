@@ -91,9 +91,13 @@ def load(path: Path) -> Segment | None:
 def finished(stem: str) -> Iterator[Segment]:
     """The segments of a group that are finished, up to the first that is not."""
     for number in count():
-        if (segment := load(Path(f"{stem}-{number:05d}.json"))) is None:
+        if (segment := load(Path(f"{segment_stem(stem, number)}.json"))) is None:
             return
         yield segment
+
+
+def segment_stem(group: str, number: int) -> str:
+    return f"{group}-{number:05d}"
 
 
 def read(task: Reading) -> Iterator[Segment]:
@@ -103,7 +107,7 @@ def read(task: Reading) -> Iterator[Segment]:
     if number:
         source.seek(task.group.segments[-1].position)
     salt = sha256(f"{task.seed}:".encode())
-    draft = Draft(f"{stem}-{number:05d}")
+    draft = Draft(stem, number)
     for identity, text in source.documents():
         digest = salt.copy()
         digest.update(text)
@@ -113,15 +117,17 @@ def read(task: Reading) -> Iterator[Segment]:
             yield draft.write(source.position(), last=False)
             if left <= 0:
                 return
-            draft = Draft(f"{stem}-{(number := number + 1):05d}")
+            draft = Draft(stem, number := number + 1)
     yield draft.write(source.position(), last=True)
 
 
 class Draft:
     """A segment in memory."""
 
-    def __init__(self, stem: str) -> None:
-        self.stem, self.bytes = stem, 0
+    def __init__(self, group: str, number: int) -> None:
+        """``group``: the stem of its group."""
+        self.stem, self.bytes = segment_stem(group, number), 0
+        self.following = Path(f"{segment_stem(group, number + 1)}.json")
         self.texts: dict[str, list[Document]] = {split: [] for split in SPLITS}
         self.documents: list[tuple[int, bool]] = []
         self.hashes = bytearray()  # of documents that are not empty
@@ -139,6 +145,10 @@ class Draft:
 
     def write(self, position: Any, last: bool) -> Segment:
         segment = Segment(self.stem, len(self.documents), self.bytes, position, last)
+        # Where this one was damaged, files of an earlier try may be here. The next segment began
+        # where the damaged one had ended
+        segment.file("json").unlink(missing_ok=True)
+        self.following.unlink(missing_ok=True)
         for split, content in self.texts.items():
             write_part(segment.file(f"{split}.parquet"), content)
         hashes = np.frombuffer(self.hashes, ">u8").reshape(-1, 2).T.astype(np.uint64)

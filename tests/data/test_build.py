@@ -1,5 +1,6 @@
 """Stage data: seeded, disjoint, without duplicates, in the promised shares, never done twice."""
 
+import gzip
 import json
 import os
 import shutil
@@ -31,7 +32,7 @@ from pipelines.common.errors import UserError
 from pipelines.config.data import Distributions, Files, Hub, ProcessData, TextData
 from pipelines.data import build as stage, duplicates, part_files, segments
 from pipelines.data.build import make_parts, make_process, make_text, process_texts
-from pipelines.data.sources import files
+from pipelines.data.sources import files, open_source
 from tests.support.arrivals import arrives
 from tests.support.mutants import rejects
 from tests.support.settings import each_changed
@@ -350,6 +351,26 @@ def test_any_mixture_is_what_one_loop_over_its_documents_makes(
     assert [(identity[0], text) for identity, text in kept] == expected
 
 
+@rejects("if not group.ended:\n                «break→continue»", "what follows a gap is taken")
+@rejects("return «all→any»(group.ended for", "a part taken for ended with one of its groups")
+def test_a_group_that_is_read_in_part_is_read_on_before_the_next_one_counts(tmp_path, monkeypatch):
+    """The first file gives more text than its size lets think, at first copies alone, and the
+    second one is read at the same time.
+    """
+    copies, own = ["the same text again"] * 100, [f"of the first: {i:03d}" for i in range(30)]
+    others, folder = [f"of the second: {i:03d}" for i in range(90)], tmp_path / "in"
+    path = write_lines(folder, [*copies, *own]) / "texts.jsonl"
+    (folder / "a.jsonl.gz").write_bytes(gzip.compress(path.read_bytes()))
+    assert 4 * (folder / "a.jsonl.gz").stat().st_size < 1000
+    data = text_data(write_lines(folder, others), max_bytes=1000, validation_share=1e-9)
+    data.parts["a"].pattern = "*.jsonl*"
+    monkeypatch.setattr(files, "GROUP_BYTES", 1)
+    monkeypatch.setattr(stage, "check_mixture", lambda *_: None)
+    _, made = make_parts("x", data, tmp_path)
+    kept = [("a", text) for path in sorted(made.iterdir()) for _, text in documents(path)]
+    assert kept == simple(0, True, 1000, [1.0], [[*copies, *own, *others]])
+
+
 def threads(function, count, cores):
     return ThreadPoolExecutor(count), count, lambda task: [*function(task)]
 
@@ -448,6 +469,26 @@ def test_a_segment_that_is_not_whole_is_read_again(tmp_path, small_parts, monkey
     make_text("x", data, target)
     make_text("y", data, tmp_path / "y")
     assert contents(target) == contents(tmp_path / "y")
+
+
+@rejects(
+    "Draft.write: «self.following.unlink(missing_ok=True)→pass»",
+    "a segment that begins elsewhere taken up",
+)
+def test_what_follows_a_segment_that_is_read_again_is_read_again_too(tmp_path, small_parts):
+    """It began where the segment that is no more had ended; a kill may come before its turn."""
+    lines = write_lines(tmp_path / "in", [f"document {i}" for i in range(90)])
+    (source,) = open_source("x", Files(root=str(lines), pattern="*")).groups()
+    group = segments.Group(source, str(tmp_path / "group"), [])
+    whole = [*segments.read(segments.Reading(group, "a", 800, 0, 0.5))]
+    assert len(whole) == 3
+    whole[1].file("json").unlink()
+    (again,) = open_source("x", Files(root=str(lines), pattern="*")).groups()
+    group = segments.Group(again, group.stem, [*segments.finished(group.stem)])
+    assert group.segments == whole[:1]
+    second = next(segments.read(segments.Reading(group, "a", 50, 0, 0.5)))
+    assert second.documents < whole[1].documents
+    assert [*segments.finished(group.stem)] == [whole[0], second]
 
 
 @rejects('specification: «"exclude"→»', "what is excluded decides whether finished work fits")
