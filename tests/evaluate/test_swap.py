@@ -60,7 +60,9 @@ class Asked(Exception):
     pass
 
 
-@rejects("(shards, context, «prompts * context→None»)", "prompts from the first documents alone")
+@rejects(
+    "generations.beginnings: «prompts * context→None»", "prompts from the first documents alone"
+)
 @pytest.mark.parametrize(
     ("module", "source", "shape", "tokens"),
     [

@@ -225,9 +225,11 @@ def kept(tmp_path, monkeypatch):
     return ask, given
 
 
-@rejects('self.decisive} {spec«→.task»}"', "kept scores of other shots or another metric are taken")
-@rejects("manifest.spec_hash«, manifest.tracking_key→», budget", "scores of an earlier training")
-@rejects('"{model} «{settings} →»{code} {data}"', "scores with other settings of the suite")
+@rejects(
+    "Progress.outcome: {spec«→.task»}", "kept scores of other shots or another metric are taken"
+)
+@rejects("stage.decisive: «, manifest.tracking_key→»", "scores of an earlier training")
+@rejects("stage.decisive: {model} «{settings}→»", "scores with other settings of the suite")
 def test_each_setting_of_the_suite_the_task_the_model_and_the_budget_decides_what_is_kept(kept):
     """But for the suite's name, its other tasks, and what becomes of failures."""
     ask, given = kept
@@ -241,9 +243,9 @@ def test_each_setting_of_the_suite_the_task_the_model_and_the_budget_decides_wha
     assert ask()
 
 
-@rejects('{settings} {code}« {data}→»"', "scores on other data")
-@rejects('«code_version("suite"), →»version_of_ours', "scores by other code")
-@rejects("version_of_ours(), «harness_version(), →»str", "scores by another harness")
+@rejects("stage.decisive: «{data}→»", "scores on other data")
+@rejects('stage.decisive: «code_version("suite"),→»', "scores by other code")
+@rejects("stage.decisive: «harness_version(),→»", "scores by another harness")
 def test_what_was_kept_of_other_code_versions_or_data_is_not_taken(kept, monkeypatch, tmp_path):
     ask, _ = kept
     shutil.copytree(ROOT / "tasks", tmp_path / "edited")

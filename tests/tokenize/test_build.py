@@ -312,10 +312,11 @@ def test_what_a_killed_run_left_of_other_data_is_made_anew(
     assert files(target) == files(tmp_path / "whole")
 
 
-@rejects('[«sha256s[part] for part in parts["train"]→»]', "tokens of a tokenizer of other text")
 @rejects(
-    'code_version("tokenize")«, tokenizers.__version__→»', "tokens by two versions of a library"
+    'build.tokenize: [«sha256s[part] for part in parts["train"]→»]',
+    "tokens of a tokenizer of other text",
 )
+@rejects("build.tokenize: «, tokenizers.__version__→»", "tokens by two versions of a library")
 def test_files_of_a_killed_run_are_known_by_all_that_decides_tokens(source, tmp_path, monkeypatch):
     """Each setting, each part that a tokenizer is trained on, code and library, changed alone."""
     origins, trained = [], text_data()

@@ -181,8 +181,8 @@ def other_tokenizer(folder):
     (folder / "tokenizer.json").write_text(json.dumps(spec))
 
 
-@rejects('vocabulary, «model.get("merges")→None»', "other merges of the same tokens")
-@rejects("items() if i < ids«→ - 1»}", "the last id of a vocabulary not compared")
+@rejects('parent.spelling: «model.get("merges")→None»', "other merges of the same tokens")
+@rejects("parent.spelling: ids«→- 1»}", "the last id of a vocabulary not compared")
 def test_a_tokenizer_is_told_by_its_tokens_and_merges_but_not_by_named_padding():
     trained = train_bpe([b"the then them these thesis"], 262, "<end>").tokenizer
     merges = json.loads(trained.to_str())["model"]["merges"]
