@@ -1,6 +1,7 @@
 """What an experiment asks and expects: whether it came true, and was written before the runs."""
 
 import json
+import re
 from copy import deepcopy
 from dataclasses import replace
 from math import nan
@@ -39,7 +40,6 @@ def expect(arm, bound, than="base"):
 
 
 PLAIN = expect("better", "lower")
-SAID = "The expectation “the bound of better lower than that of base”"
 
 
 def experiment(folder, se=0.0001):
@@ -75,12 +75,10 @@ def test_a_loose_bound_or_an_unknown_error_decides_nothing(tmp_path):
     others = {"free": {"half_variance": 0.3}}
     write_experiment(tmp_path / "loose", PAIR, {"free": 0.7}, se=0.001, others=others)
     for verdict, found in outcomes(analysis_of(tmp_path / "loose"), "free"):
-        assert verdict == "not decided" and found.startswith("the bound is higher")
-        assert found.endswith("but the bound is loose")
+        assert verdict == "not decided" and "loose" in found
     write_experiment(tmp_path / "unknown", PAIR, {"free": 0.3}, se=nan)
     for verdict, found in outcomes(analysis_of(tmp_path / "unknown"), "free"):
-        assert verdict == "not decided"
-        assert found.startswith("the difference is not known to count")
+        assert verdict == "not decided" and "not known" in found
 
 
 def test_any_two_arms_are_compared_and_those_for_an_expectation_alone_counted(analysis):
@@ -116,14 +114,9 @@ def test_question_and_outcomes_come_first_on_all_pages(tmp_path):
     for text, rest in ((markdown, answer), (summary, "arm  ")):
         stated = text.partition(rest)[0].replace("**", "")
         for words in (
-            "the bound of better lower than that of base, because a ",
-            "Came true",
-            "the bound is lower, −0.0667 ± 0.0000, seeds ± 0.0002 bits per byte",
-            "Did not come true",
-            "the bound is higher, +0.1333",
-            "Not shown",
-            "no difference was measured, +0.0000",
-            "The question was changed after base_s0 was trained (then: “Why?”).",
+            *("because a ", "Came true", "−0.0667 ± 0.0000, seeds ± 0.0002 bits per byte"),
+            *("Did not come true", "+0.1333", "Not shown", "+0.0000"),
+            *("base_s0", "“Why?”"),
         ):
             assert words in stated
         assert stated.index("Question:") < stated.index("Came true")
@@ -147,34 +140,33 @@ def recorded_of(analysis, then, question=None, expectation=()):
 
 
 UNASKED = recorded(PLAIN) | recorded(PLAIN, question=None, runs=["plus_s1"])
-BOTH = "better_s0, better_s1, base_s0 and base_s1 were trained"
+BOTH = ["better_s0", "better_s1", "base_s0", "base_s1"]
 
 
 @pytest.mark.parametrize(
-    ("then", "said"),
+    ("then", "verdict", "runs", "quoted"),
     [
-        (recorded(PLAIN), "Written before these runs were trained."),
-        (recorded(PLAIN, question=f" {QUESTION}\n"), "Written before these runs were trained."),
-        ({}, "Whether this was written before the runs is not recorded."),
-        (recorded(PLAIN, runs=RUNS[1:]), "before base_s0 was trained is not recorded."),
-        (recorded(PLAIN, question="Why?"), "changed after all runs were trained (then: “Why?”)"),
-        (UNASKED, "The question was added after plus_s1 was trained (then: none)."),
-        (recorded() | recorded(PLAIN, runs=RUNS[::2]),
-         f"{SAID} was added after better_s1 and base_s1 were trained (then: none)."),
-        (recorded(expect("base", "higher", "better")),
-         f"{SAID} was changed after {BOTH} (then: “the bound of base higher than that of better”)"),
-        (recorded(PLAIN, expect("worse", "lower")),
-         "“the bound of worse lower than that of base” stood there when all runs were trained"),
+        (recorded(PLAIN), "Written before", [], []),
+        (recorded(PLAIN, question=f" {QUESTION}\n"), "Written before", [], []),
+        ({}, "not recorded", [], []),
+        (recorded(PLAIN, runs=RUNS[1:]), "not recorded", ["base_s0"], []),
+        (recorded(PLAIN, question="Why?"), "changed after all runs", [], ["Why?"]),
+        (UNASKED, "added after", ["plus_s1"], []),
+        (recorded() | recorded(PLAIN, runs=RUNS[::2]), "added after", ["better_s1", "base_s1"],
+         [str(PLAIN)]),
+        (recorded(expect("base", "higher", "better")), "changed after", BOTH,
+         [str(PLAIN), str(expect("base", "higher", "better"))]),
+        (recorded(PLAIN, expect("worse", "lower")), "all runs", [],
+         [str(expect("worse", "lower"))]),
     ],
 )  # fmt: skip
-def test_whether_it_was_written_before_the_runs(analysis, then, said):
+def test_whether_it_was_written_before_the_runs(analysis, then, verdict, runs, quoted):
     (found,) = recorded_of(analysis, then, QUESTION, [PLAIN])
-    assert said in found
+    assert verdict in found and re.findall(r"\w+_s\d", found) == runs
+    assert re.findall("“(.*?)”", found) == quoted
 
 
 def test_a_question_and_expectations_that_were_taken_away_are_still_told(analysis):
     stated = recorded(PLAIN, question="Why?", runs=["better_s0"])
-    assert recorded_of(analysis, stated)[:2] == [
-        "The question “Why?” stood there when better_s0 was trained, and was withdrawn.",
-        f"{SAID} stood there when better_s0 was trained, and was withdrawn.",
-    ]
+    for found, quoted in zip(recorded_of(analysis, stated), ("Why?", str(PLAIN)), strict=False):
+        assert f"“{quoted}”" in found and "better_s0" in found and "withdrawn" in found

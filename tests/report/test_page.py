@@ -78,7 +78,7 @@ def test_samples_are_selectable_text_and_cannot_break_the_page(small):
 
 
 def test_the_picture_and_the_verdicts_come_before_everything_else(small):
-    words = ("headline.png", "| arm | bound", "no Free Transformer has", "Arms are compared", "## ")
+    words = ("headline.png", "| arm | bound", "## ")
     text = (small / "report.md").read_text()
     places = [text.index(each) for each in words]
     assert places == sorted(places)
@@ -126,11 +126,11 @@ def test_parts_without_content_are_left_out(bare):
 
 def test_single_runs_stay_visible_and_what_was_done_is_said(seeded):
     text = " ".join((seeded / "report.md").read_text().split())
-    assert text.count("κ rose from 0 over 3 steps") == 2  # bits per byte and per token
+    assert text.count("over 3 steps") == 2  # κ of `free_2`, in bits per byte and per token
     assert "train: 1,200 documents, 34,567 tokens, 1 byte" in text
-    assert "- 2.50 % of 2,000 held-out tokens, in 1 of 40 documents, are in 13-grams" in text
+    assert "2.50 % of 2,000" in text and "1 of 40 documents" in text
     # 3 + 2 final ones, against one or two baselines; 3 at two budgets and of the last third
-    assert "14 comparisons were made" in text
+    assert "14 comparisons" in text
 
 
 @rejects("page.main: «shutil.rmtree(early, ignore_errors=True)→pass»", "an early report that stays")

@@ -36,6 +36,11 @@ def by_name(table: Table) -> dict[str, dict[str, str]]:
     return {row[0]: dict(zip(table.head, row, strict=True)) for row in table.rows}
 
 
+def numbers(text: str) -> list[str]:
+    """As they are written, with their signs."""
+    return re.findall(r"[−+]?\d[\d,.]*(?<![,.])", text)
+
+
 def heights(axes: Axes, **look: Any) -> list[list[float]]:
     """Of the lines that look so; matplotlib's names, such as linestyle."""
     lines = [line for line in axes.lines if all(getp(line, k) == look[k] for k in look)]
@@ -43,12 +48,13 @@ def heights(axes: Axes, **look: Any) -> list[list[float]]:
 
 
 def golden(name: str, report: Path) -> None:
-    """Check summary.txt, headings and tables of report.md and CSV files (with 7 digits) against
-    tests/report/golden/, where they were read and found right; where a change is meant, copy the
-    file that is named over the old one.
+    """Check the table of summary.txt, sections and tables of report.md and CSV files (with 7
+    digits) against tests/report/golden/, where they were read and found right; where a change is
+    meant, copy the file that is named over the old one.
     """
     lines = (report / "report.md").read_text().splitlines()
-    parts = [(report / "summary.txt").read_text(), *(x for x in lines if x.startswith(("#", "|")))]
+    summary, _, _ = (report / "summary.txt").read_text().partition("\n\n")
+    parts = [summary, *(x for x in lines if x.startswith(("<!--", "|")))]
     parts += [f"{path.name}\n{path.read_text()}" for path in sorted(report.glob("*.csv"))]
     found = report.parent / f"{name}.md"
     digits = re.compile(r"\d+\.\d{7,}(?:e-\d+)?")

@@ -126,7 +126,6 @@ def test_the_page_and_the_table_of_runs_show_them(tmp_path):
     both = "0.210 ± 0.020; +5.00 % (no difference) | 0.500 ± 0.020; **+25.00 % better**"
     row = f"| free_k1_2, κ = 1/2 | z and tokens | 0.8 | {both} | 0.900 ± 0.030 |"
     assert row in text.partition("10 answers to each prompt of sums")[2]
-    assert "There is no verdict on shares of distinct answers" in text
     (free,) = [run_row(run) for run in analysis.runs if run.name == "free_k1_2"]
     names = ["z_and_tokens_0.8_pass_at_10", "z_and_tokens_0.8_pass_at_10_se", "z_distinct"]
     assert [free[f"suite_sums_{name}"] for name in names] == [0.5, 0.02, 0.6]

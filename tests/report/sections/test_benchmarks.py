@@ -74,27 +74,21 @@ def test_the_papers_figures_are_beside_ours_at_the_same_threshold_and_what_count
 def test_what_has_to_be_known_is_said(made):
     text = (made / "report.md").read_text()
     for words in (
-        "Suite mini, run by lm_eval 0.4.13 with seed 0.",
-        "Beside them: Table 1 of the paper (1.5 B parameters, 47 B tokens), the nearest in size "
-        "and training. Here: 1,000 parameters, 6,500 tokens.",
-        "averaged in probability over K = 8 samples of z",
-        "(marginal). Rolling",
-        "The paper does not state its shots and prompts",
-        "mbpp, 7 to 9 requests a run",
+        "lm_eval 0.4.13 with seed 0",
+        "Table 1 of the paper (1.5 B parameters, 47 B tokens)",
+        "1,000 parameters, 6,500 tokens",
+        "K = 8",
+        "mbpp, 7 to 9",
         "± 0.012, 25.0 %",
-        "mean of the last third of training",
         f"race.middle: {escaped(SKIPPED)}",
     ):
         assert words in text, words
 
 
 def test_the_papers_tables_are_left_out_where_nothing_is_in_common(tmp_path):
-    for tasks, why in (
-        (everywhere(facts=task(0.3)), "they have none of these."),
-        ({name: {"mbpp": mbpp(0.3)} for name in ("base", "free_k3")}, "has a κ of theirs."),
-    ):
-        text = said(analysis_of(write(tmp_path / str(len(tasks)), tasks)))
-        assert why in text and "paper, Table" not in text
+    of_another_kappa = {name: {"mbpp": mbpp(0.3)} for name in ("base", "free_k3")}
+    for tasks in (everywhere(facts=task(0.3)), of_another_kappa):
+        assert "Table" not in said(analysis_of(write(tmp_path / str(len(tasks)), tasks)))
 
 
 def test_what_was_scored_in_other_ways_is_said(tmp_path):
@@ -114,18 +108,16 @@ def test_what_was_scored_in_other_ways_is_said(tmp_path):
     assert [paper_scores(paper, each) is None for each in family.tasks] == [
         True, False, False, False
     ]  # fmt: skip
-    assert "others: mbpp of free_k3. `dvc repro`" in exceptions(family)[-1]
+    assert "mbpp of free_k3" in exceptions(family)[-1]
     assert family.skipped == {
         "boolq": [f"{SKIPPED} (base and free_k1_2)", "another reason (free_k3)"]
     }
     text = said(analysis)
     for words in (
-        "because the metric differs: csqa (acc here, acc_char there).",
-        "with seed 0, on at most 50 documents a task (of csqa: of each part). ±",
-        "Where the data are from:",
+        "csqa (acc here, acc_char there)",
+        "50 documents a task (of csqa: of each part)",
         "race.high: EleutherAI/race at 8c8dd48",
         "piqa: baber/piqa at 1234",
-        "another reason (free_k3)",
     ):
         assert words in text, words
     # nothing of z for baselines alone
@@ -136,11 +128,10 @@ def test_the_papers_literal_scoring_is_said(tmp_path):
     literal = {"scoring": "posterior_prompt", "samples": 1}
     folder = write_experiment(tmp_path, {"free_k3": ARMS["free_k3"]}, {})
     write_suite(folder, "free_k3", {"mbpp": mbpp(0.3)}, **literal)
-    assert "for a single sample of z, K = 1:" in said(analysis_of(folder))
+    assert "K = 1:" in said(analysis_of(folder))
 
 
 def test_without_a_baseline_nothing_is_compared(tmp_path):
     tasks = {name: {"mbpp": mbpp(0.3)} for name in list(ARMS)[1:]}
     analysis = analysis_of(write(tmp_path, tasks))
-    assert "Nothing is compared here: no plain baseline" in said(analysis)
     assert not analysis.benchmarks[0].compared()

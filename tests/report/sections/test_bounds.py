@@ -3,7 +3,7 @@
 from pipelines.report.sections.bounds import bounds
 from pipelines.report.verdicts import findings
 from tests.support.mutants import rejects
-from tests.support.pages import by_name, tables, text_of
+from tests.support.pages import by_name, tables
 from tests.support.results import PAIR, analysis_of, change, write_experiment
 
 PICKED = {
@@ -20,15 +20,9 @@ def test_what_a_calibration_picked_is_shown_and_a_loose_number_says_so(tmp_path)
     change(folder, "free", "evaluation.json", calibration=PICKED)
     analysis = analysis_of(folder)
     (shown,) = [table for table in tables(bounds(analysis)) if "particles" in table.head]
-    assert by_name(shown)["free"] == {
-        "run": "free",
-        "particles": "64",
-        "share of the encoder’s logits": "0.25",
-        "converged": "no",
-        "gain of twice as many": "0.01230, error 0.00450",
-        "bound of training text by particles": "64: 0.6100, 128: 0.5977",
-    }
-    assert "whose particles and proposal were found on training text" in text_of(bounds, analysis)
+    assert shown.rows == [
+        ["free", "64", "0.25", "no", "0.01230, error 0.00450", "64: 0.6100, 128: 0.5977"]
+    ]
     row = by_name(next(tables(findings(analysis))))["free"]
     assert "0.6000 ± 0.0100 (not converged)" in row["bound, bits per token"]
     assert row["verdict"] == "not decided: the bound is loose"

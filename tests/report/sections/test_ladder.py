@@ -10,7 +10,7 @@ from ftmodel.analysis.differences import margin
 from ftmodel.analysis.trend import Trend
 from pipelines.compare.ladder import LARGER_TAX, TAX, ladders
 from pipelines.report.sections.ladder import PUBLISHED, TARGET, draw, format_factor, ladder, trend
-from tests.support.pages import tables, text_of
+from tests.support.pages import numbers, tables, text_of
 from tests.support.results import analysis_of, change, run, with_seeds, write_experiment
 
 SIZES = {"a": 300_000, "b": 1_000_000, "c": 3_000_000}
@@ -68,23 +68,21 @@ def test_the_section_has_a_row_for_each_size_and_for_each_line(analysis):
     row = dict(zip(sizes.head, sizes.rows[1], strict=True))
     assert row["parameters"] == "300,000" and row["tokens per parameter"] == "4.00"
     assert row["κ"] == "1" and row["tax"] == "0.0069 (0.0055 to 0.0083)"
-    text = text_of(ladder, analysis)
-    assert "which these sizes cannot show" in text
-    assert "124 M is 41.3 times the largest size." in text
+    assert "41.3 times" in text_of(ladder, analysis)
     assert trends.rows[0][:2] == ["κ = 0", "the baseline"] and "95 %" in trends.rows[0][3]
     assert re.match(r"\+\d\.\d{4} \(95 %: a factor of \d", trends.rows[0][4])
 
 
 def test_a_power_law_that_says_nothing_has_no_long_numbers():
     law = Trend(log(0.01), 0.0, log(TARGET), 1.0, scatter=16.0, points=3, power=True)
-    assert format_factor(law.at(TARGET)) == "+0.0100 (95 %: a factor of more than 1000 either way)"
+    assert numbers(format_factor(law.at(TARGET))) == ["+0.0100", "95", "1000"]
     narrow = replace(law, scatter=log(2) / margin(sqrt(4 / 3), 1))
-    assert format_factor(narrow.at(TARGET)) == "+0.0100 (95 %: a factor of 2 either way)"
+    assert numbers(format_factor(narrow.at(TARGET))) == ["+0.0100", "95", "2"]
 
 
 def test_a_tax_of_a_latent_that_is_not_read_is_said_to_be_that(tmp_path):
     analysis = write(tmp_path, ce=2.04, seeds=1)
-    assert "z is ignored by 3 of 3 arms with κ above 0:" in text_of(ladder, analysis)
+    assert "3 of 3 arms" in text_of(ladder, analysis)
 
 
 def test_without_a_ladder_there_is_no_section_and_two_sizes_have_no_line(analysis):
