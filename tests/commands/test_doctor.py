@@ -75,6 +75,8 @@ def test_it_looks_at_everything(healthy, capsys):
             "compiler", "Ray", "Landlock", "hub",
         )
     ]  # fmt: skip
+    values = {line.split()[1]: line.split()[2:] for line in lines}
+    assert (values["disk"], values["memory"]) == (["50.0", "GB", "free"], ["16.0", "GB"])
 
 
 @rejects("doctor.main: «STOPS→OK and False»", "obstacles that stop nothing")

@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from ftmodel.costs.scaling import Interconnect, step, traffic
 from ftmodel.costs.training import flops_per_token, memory
 from pipelines.artifacts.run_spec import RunSpec
 from pipelines.common.errors import UserError
-from pipelines.plan import GIB, Assumptions, RunPlan, format_days
+from pipelines.plan import Assumptions, RunPlan, format_days, gib, short
 from tests import ROOT
 from tests.support.arrivals import arrives
 from tests.support.commands import call
@@ -17,6 +18,7 @@ from tests.support.mutants import rejects
 from tests.support.settings import composed_by_hydra as composed
 
 H100 = Assumptions(flops=989e12, mfu=0.4, memory=80.0, price=None)
+GIB = 2**30
 
 
 @pytest.fixture(autouse=True)
@@ -116,8 +118,27 @@ def test_memory_is_that_of_one_worker_with_its_micro_batch(name, setting, micro_
 
 def test_a_run_fits_whose_memory_is_below_that_of_the_gpu():
     total = planned("free_k1", "experiment=paper_8b").memory.total / GIB
-    for gib, fits in ((total * 1.001, True), (total * 0.999, False)):
-        assert planned("free_k1", "experiment=paper_8b", memory=gib).fits is fits
+    for limit, fits in ((total * 1.001, True), (total * 0.999, False)):
+        assert planned("free_k1", "experiment=paper_8b", memory=limit).fits is fits
+
+
+@rejects("plan.GIB: «1 << 30→10**9»", "GB under the name of GiB")
+def test_memory_is_printed_in_gib_of_each_worker(printed):
+    assert [*map(gib, (3 * 2**29, 2**40, 10**9, 2**30 / 64, 0))] == [
+        "1.5", "1024.0", "0.9", "0.016", "0.0"
+    ]  # fmt: skip
+    _, text = printed("experiment=paper_8b").split("GiB of each worker when it needs most\n")
+    heads, row = (re.split("  +", line) for line in text.splitlines()[:2])
+    cells, run = dict(zip(heads, row, strict=True)), planned("baseline", "experiment=paper_8b")
+    parts = {name.replace("_", " "): size for name, size in vars(run.memory).items()}
+    assert cells["sequences"] == str(run.micro_batch) and cells["fits 80"] == "yes"
+    for head, size in (parts | {"sum": run.memory.total}).items():
+        assert float(cells[head]) == pytest.approx(size / GIB, abs=0.05), head
+
+
+def test_large_numbers_are_short():
+    numbers = (999, 1000, 1_234_567, 44_822 * 256 * 4096, 1e12)
+    assert [*map(short, numbers)] == ["999", "1 k", "1.235 M", "47 B", "1000 B"]
 
 
 @arrives("compute", "gpus_per_worker")
@@ -203,6 +224,17 @@ def test_weak_scaling_grows_the_batch_and_each_assumption_counts(printed):
     assert waiting == pytest.approx(sending / 5, abs=1e-3)  # 80 % of it overlaps
     assert speed == pytest.approx(256 * 8 * 4096 / (computing + waiting), rel=2e-3)
     assert efficiency == pytest.approx(100 * computing / (computing + waiting), abs=0.1)
+    plan = planned("free_k1", "experiment=paper_1_5b")
+    parts = plan.spec.experiment.compute.accumulate
+    sent = traffic(plan.spec.config, plan.vocabulary, 256, True, parts)
+    joined = Interconnect(360e9, 40e9, 8, 2e-6, 0.8)  # bytes a second, seconds
+    duration = step(8 * 4096 / plan.tokens_per_second, sent, 256, joined, True, parts)
+    assert float(rows[256]["GB sent"]) == pytest.approx(sent.bytes / 1e9, abs=0.05)
+    assert computing == pytest.approx(duration.compute, abs=5e-4)
+    assert sending == pytest.approx(duration.transfer, abs=5e-4)
+    said = printed("experiment=paper_1_5b", "--weak-scaling", "free_k1")
+    assert "40% of 9.89e+14 FLOP/s" in said and "sends 360 GB/s" in said
+    assert "40 GB/s to others, 2 µs a hop; 80% of it overlaps" in said
     for assumption in (
         *(("--mfu", "0.2"), ("--nvlink", "100"), ("--network", "10"), ("--per-node", "2")),
         *(("--latency", "20"), ("--overlap", "0"), ("compute.strategy=ddp",)),

@@ -16,6 +16,8 @@ from pipelines.artifacts.run_spec import RunSpec
 from pipelines.common import pipeline_lock
 from pipelines.common.errors import UserError
 from pipelines.common.pipeline_lock import FOLDER, dvc_at_work, pipeline_alone, stage_of
+from pipelines.parallel.graph import Graph
+from pipelines.parallel.scheduler import StageOutcome
 from pipelines.plan import RunPlan
 from pipelines.repro import ANY_GPU, stage_flops
 from tests.support.arrivals import arrives
@@ -133,6 +135,56 @@ def test_the_exit_code_is_that_of_dvc(conf, monkeypatch):
     monkeypatch.setattr(repro, "dvc_repro", lambda: 255)
     with pytest.raises(SystemExit, match=r"^255$"):
         call("repro", "--jobs", "1", "experiment=smoke")
+
+
+FAILED = StageOutcome(failed={"b": Path("b.log"), "a": Path("a.log")})
+STOPPED, FINE = StageOutcome(interrupted=True), StageOutcome(seconds={"a": 1.0})
+
+
+@rejects("repro.side_by_side: «raise SystemExit(code)→pass»", "a pipeline that failed ends well")
+@rejects("repro.report: «if outcome.interrupted→if False»", "an interrupted pipeline goes on")
+@rejects("repro.side_by_side: «not outcome.failed and→»", "stages run though what is read failed")
+@pytest.mark.parametrize(
+    ("outcomes", "dvc", "code", "runs"),
+    [
+        ([FAILED], None, "b failed", 1),
+        ([STOPPED], None, 130, 1),
+        ([FINE, FAILED], None, "b failed", 2),
+        ([FINE, STOPPED], None, 130, 2),
+        ([FINE, FINE], 1, 1, 2),
+        ([FINE, FINE], 255, 255, 2),
+        ([FINE, FINE], 0, 0, 2),
+    ],
+)
+def test_a_pipeline_side_by_side_ends_as_the_first_part_that_did_not_end_well(
+    folder, monkeypatch, capsys, outcomes, dvc, code, runs
+):
+    """Stages at every call, then those that have changed, then `dvc repro` itself."""
+    Path("b.log").write_text("the lamp is broken")
+    scheduler = Mock(run=Mock(side_effect=outcomes))
+
+    def last(output):
+        output.write(b"ERROR: failed to reproduce 'c': failed to run: x\nthe last word\n")
+        output.flush()
+        return dvc
+
+    graph = Graph({"look": set(), "b": {"look"}, "c": {"b"}}, {"look"})
+    monkeypatch.setattr(repro, "read_graph", lambda: graph)
+    monkeypatch.setattr(repro, "changed_stages", lambda: {"b"})
+    monkeypatch.setattr(repro, "Scheduler", lambda *_: scheduler)
+    monkeypatch.setattr(repro, "dvc_repro", last if dvc is not None else pytest.fail)
+    Path("logs").mkdir()
+    ended = 0
+    try:
+        repro.side_by_side([{}, {}], {}, Path("logs"), 0)
+    except SystemExit as error:
+        ended = error.code
+    except UserError as error:
+        ended = str(error)[:8]
+    assert (ended, scheduler.run.call_count) == (code, runs)
+    said = capsys.readouterr().err
+    assert ("the lamp is broken" in said) == (code == "b failed")
+    assert ("the last word" in said) == bool(dvc)
 
 
 def test_a_mistake_ends_it_before_it_waits(conf, monkeypatch):

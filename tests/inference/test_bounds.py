@@ -5,6 +5,7 @@ from math import log
 import pytest
 import torch
 
+from ftmodel.designs.design import LatentDesign, Prior
 from ftmodel.designs.hinge import LN2
 from ftmodel.inference import bounds
 from ftmodel.inference.bounds import exact_nll, importance_bound, latent_bounds, sampled_probability
@@ -60,6 +61,26 @@ def test_estimates_are_unbiased_where_bits_saturate(o):
     assert share * one + (1 - share) * zero == pytest.approx(0.5, rel=1e-6)
     elbo = share * bounds.iwae[0] + (1 - share) * bounds.iwae[1]
     assert bounds.elbo[0].item() == pytest.approx(elbo.item(), rel=1e-6)
+
+
+@rejects("latent_bounds: torch.stack(kl)«.mean(0)→[-1]»", "the KL of the last sample alone")
+@pytest.mark.parametrize("prior", Prior)
+def test_bounds_of_several_samples_are_means_over_those_of_each(make_model, make_tokens, prior):
+    """Under a recurrent prior the KL, too, is another for each sample."""
+    model, tokens = make_model(latent=LatentDesign(prior=prior)), make_tokens(2, 9)
+    noise = torch.rand(6, 2, 8, 3, generator=torch.Generator().manual_seed(0))
+    common = model, tokens[:, :-1], tokens[:, 1:]
+    found = latent_bounds(*common, 3, iter(noise).__next__)
+    each = [latent_bounds(*common, 1, iter(noise[2 * k :]).__next__) for k in range(3)]
+    for name in ("ce", "kl", "elbo", "kl_bits"):
+        values = torch.stack([getattr(one, name) for one in each])
+        torch.testing.assert_close(getattr(found, name), values.mean(0), **FLOAT32)
+        varies = values.std(0).min() > 1e-4
+        assert varies == (name in ("ce", "elbo") or prior is Prior.recurrent), name
+    for name in ("iwae", "prior"):  # −log of the mean probability
+        log_p = -torch.stack([getattr(one, name) for one in each])
+        expected = log(3) - log_p.logsumexp(0)
+        torch.testing.assert_close(getattr(found, name), expected, **FLOAT32)
 
 
 @rejects(

@@ -140,19 +140,21 @@ def test_what_a_stage_says_itself_is_no_lock_whatever_its_encoding(run, end):
     "Scheduler.no_orphans: «self.interrupt()→» for job in «self.jobs→()»",
     "stages without a scheduler",
 )
-def test_no_stage_goes_on_alone_if_the_scheduler_fails(run, monkeypatch):
+@rejects("Scheduler.no_orphans: except «BaseException→Exception»", "stages outlive an interrupt")
+@pytest.mark.parametrize("error", [ZeroDivisionError, KeyboardInterrupt, SystemExit])
+def test_no_stage_goes_on_alone_if_the_scheduler_fails(run, monkeypatch, error):
     wait = "import time; open('begun', 'w').close()\nwhile True: time.sleep(0.01)"
 
     def fail(self, logs):
         if Path("begun").exists():
-            raise ZeroDivisionError
+            raise error
 
     monkeypatch.setattr(Screen, "update", fail)
     stopped, interrupt = [], Scripts.interrupt
     monkeypatch.setattr(
         Scripts, "interrupt", lambda self: stopped.extend(self.jobs) or interrupt(self)
     )
-    with pytest.raises(ZeroDivisionError):
+    with pytest.raises(error):
         run({"a": ""}, {"a": wait})
     assert [job.process.returncode for job in stopped] == [-signal.SIGINT]
 

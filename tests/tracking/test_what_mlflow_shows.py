@@ -1,6 +1,7 @@
 """What a user of MLflow finds of a run: descriptions, datasets, models, one bound for every arm."""
 
 import json
+import os
 from contextlib import chdir
 from pathlib import Path
 from unittest.mock import Mock
@@ -12,11 +13,11 @@ from mlflow.system_metrics.metrics.cpu_monitor import CPUMonitor
 
 from pipelines.artifacts.checkpoint import Manifest
 from pipelines.artifacts.results import EvaluationResult, Figures, read
-from pipelines.tracking import live, system_metrics
+from pipelines.tracking import journal as journal_module, live, system_metrics
 from pipelines.tracking.describe import experiment_note, run_note, run_params, run_tags
 from pipelines.tracking.journal import Journal, read_journal
 from pipelines.tracking.live import Tracking
-from pipelines.tracking.measured import evaluation_tags
+from pipelines.tracking.measured import changed, evaluation_tags
 from pipelines.tracking.store import Store, run_pages, store_uri
 from pipelines.tracking.sync import Sync
 from pipelines.tracking.system_metrics import SAMPLE_SECONDS, SystemMetrics
@@ -247,6 +248,21 @@ def test_the_machine_is_not_measured_twice_for_steps_that_a_resumed_run_repeats(
         journal.add_row({"step": step, "tokens": step}, lambda at=step: {"cpu": float(at)})
     assert [(point.step, point.value) for point in journal.run.points] == [(1, 1), (2, 2), (3, 3)]
     assert journal.path.read_text().count('"row"') == 3
+
+
+@rejects("Journal.append: time()« * 1000→»", "seconds where MLflow reads milliseconds: 1970")
+@rejects("measured.changed: st_mtime« * 1000→»", "results of 1970")
+def test_times_are_milliseconds_since_1970(tmp_path, monkeypatch):
+    clock = iter([1_700_000_000.25, 1_700_000_001.5, 1_700_000_002.75])
+    monkeypatch.setattr(journal_module, "time", lambda: next(clock))
+    journal = Journal(tmp_path / "journal.jsonl", experiment="e", run_name="name")
+    journal.add_row({"step": 1, "tokens": 10, "ce_nats": 2.0})
+    journal.set_status("FINISHED")
+    for run in (journal.run, read_journal(journal.path)):
+        times = (run.started, run.points[0].time, run.ended)
+        assert times == (1_700_000_000_250, 1_700_000_001_500, 1_700_000_002_750)
+    os.utime(journal.path, (0, 1_700_000_003.5))
+    assert changed(journal.path) == 1_700_000_003_500
 
 
 def test_a_gpu_is_sampled_and_a_monitor_that_fails_is_left_out(monkeypatch):

@@ -272,6 +272,20 @@ def test_a_spike_is_skipped_said_and_counted_also_by_a_resumed_run(workspace, mo
     assert "step 9 is skipped" in said and "step 15 is skipped" in said
 
 
+@rejects("TrainingModule.note: «-NORMS:→:NORMS»", "the median of the first steps for ever")
+@rejects("TrainingModule.note: «[-NORMS:]→»", "the median of all steps since the first")
+def test_norms_that_stay_larger_are_no_spikes_once_they_are_half_of_the_last_hundred():
+    """Nothing is skipped before there is a median to speak of; a norm is not in its own median."""
+    module = make(optim=replace(OPTIM, skip_spikes=2.0))
+    module._trainer = SimpleNamespace(global_step=0, global_rank=1)
+    for norm in [1.0] * 19 + [9.0] + [1.0] * 130 + [3.0] * 200:
+        module.note(norm)
+    skipped = [int(each) for each in module.logged["skipped_steps"]]
+    assert [i for i, each in enumerate(skipped) if each] == [*range(150, 200)]
+    medians = [each.item() for each in module.logged["gradient_norm_median"]]
+    assert [medians[i] for i in (0, 20, 199, 200, 201, 349)] == [1, 1, 1, 2, 3, 3]
+
+
 @arrives("optim", "skip_spikes")
 @rejects("TrainingModule.note: «self.zero_grad()→pass»", "a spike that is only counted")
 def test_a_skipped_step_changes_neither_weights_nor_moments():
