@@ -59,7 +59,7 @@ class RunPlan:
         # trained on: under wsd the decays of smaller budgets, too
         self.tokens = steps_taken(segments(spec)) * spec.batch_tokens
         self.flops = self.flops_per_token * self.tokens
-        gpu = compute.gpus_per_worker or 1  # a worker's share of one
+        gpu = compute.gpus_per_worker or 1  # a worker's share of one; 0: as if it had one
         self.gpus = compute.workers * gpu
         self.tokens_per_second = options.flops * options.mfu / self.flops_per_token
         self.days = self.tokens / (self.tokens_per_second * self.gpus) / 86_400

@@ -4,7 +4,14 @@ import os
 from collections.abc import Callable
 
 from pipelines.common.threads import set_threads
-from pipelines.config.schema import Experiment
+from pipelines.config.schema import Compute, Experiment
+
+
+def settle(compute: Compute) -> None:
+    """Take what `compute` gives to one process of this machine: its threads, and no GPU if 0."""
+    if compute.gpus_per_worker == 0:
+        os.environ["CUDA_VISIBLE_DEVICES"] = ""  # CUDA reads it when it is first asked for
+    set_threads(compute.threads)
 
 
 def here_or_on_a_worker(experiment: Experiment, task: Callable[[], None]) -> None:
@@ -14,5 +21,5 @@ def here_or_on_a_worker(experiment: Experiment, task: Callable[[], None]) -> Non
 
         on_a_worker(experiment, task)
     else:
-        set_threads(experiment.compute.threads)
+        settle(experiment.compute)
         task()

@@ -172,8 +172,8 @@ class Compute:
     cpus_per_worker: int = limited(1, at_least=1)  # cores of a worker on Ray
     # threads of one process on a CPU, without Ray; null: one for each core that is idle
     threads: int | None = limited(None, at_least=1, at_most=1024)
-    # GPUs of a worker; null: 1 where the cluster has GPUs, else 0. With a fraction, runs of one
-    # worker share a GPU
+    # GPUs of a worker, or of a run in one process; null: 1 where there are GPUs, else 0. With a
+    # fraction, runs of one worker share a GPU
     gpus_per_worker: float | None = limited(None, "a worker drives one GPU", at_least=0, at_most=1)
     strategy: Strategy = Strategy.ddp  # how several workers share a model
     max_failures: int = limited(3, at_least=0)  # lost workers or nodes that a run survives

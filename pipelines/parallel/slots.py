@@ -37,9 +37,11 @@ def make_slots(compute: Compute, runs: int, memory: float, jobs: int | None) -> 
     workers = compute.workers
     cpus_each = workers * compute.cpus_per_worker if workers > 1 else compute.threads or 1
     gpus_each = workers * (1 if compute.gpus_per_worker is None else compute.gpus_per_worker)
+    if not gpus_each:
+        gpus = []  # no run uses one
     if jobs is None:
         fitting = [runs, cores // cpus_each]
-        if gpus and gpus_each:
+        if gpus:
             fitting.append(int(len(gpus) / gpus_each))
         else:
             fitting.append(int(USABLE * allowed_memory() / (PROCESS + workers * memory)))

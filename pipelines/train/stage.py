@@ -10,11 +10,11 @@ continues from its last good checkpoint, which is kept in resume/ until the run 
 import os
 
 from pipelines.artifacts.run_spec import RunSpec
+from pipelines.cluster.dispatch import settle
 from pipelines.common.arguments import RUN
 from pipelines.common.atomic_files import alone
 from pipelines.common.compiler import check_compile
 from pipelines.common.shell_paths import check_ray
-from pipelines.common.threads import set_threads
 from pipelines.config.frozen import REUSED, freeze
 from pipelines.train.core.manifest import make_manifest
 from pipelines.train.core.publish import publish
@@ -29,6 +29,7 @@ def main(name: str) -> None:
     if on_ray:
         check_ray()
     else:  # on Ray, each worker tries where it is
+        settle(experiment.compute)
         check_compile(experiment.compute.compile)
     spec = RunSpec(experiment, name)
     with alone(spec.resume):
@@ -38,7 +39,6 @@ def main(name: str) -> None:
 
             fit_on_ray(spec, manifest)
         else:
-            set_threads(experiment.compute.threads)
             fit(spec, manifest)
         frozen.check(f"its checkpoints stay in resume/{REUSED}")
         publish(spec, manifest)

@@ -79,3 +79,5 @@ def test_a_run_of_two_workers_has_two_gpus_of_those_that_may_be_used(machine):
     assert [slot["CUDA_VISIBLE_DEVICES"] for slot in made] == ["7,3", "GPU-5,1"]
     with pytest.raises(UserError, match=r"JOBS=3: each run has compute.workers=2"):
         make_slots(Compute(workers=2), 9, GB, 3)
+    made = make_slots(Compute(workers=2, gpus_per_worker=0), 9, GB, 3)  # which need none
+    assert made == [{"OMP_NUM_THREADS": "21"}] * 3

@@ -1,5 +1,6 @@
 """Settings of `compute` reach what they are for: Lightning, the compiler, threads, Ray Train."""
 
+import os
 from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
@@ -50,7 +51,9 @@ def test_lightning_is_told_the_precision_and_everybody_the_micro_batches(monkeyp
 def called(monkeypatch):
     """What the stage calls, in place of training."""
     calls = Mock()
-    for name in ("set_threads", "check_compile", "check_ray", "make_manifest", "fit", "publish"):
+    monkeypatch.setattr(dispatch, "set_threads", calls.set_threads)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+    for name in ("check_compile", "check_ray", "make_manifest", "fit", "publish"):
         monkeypatch.setattr(stage, name, getattr(calls, name))
     monkeypatch.setattr(stage, "alone", lambda _: nullcontext())
     monkeypatch.setattr(distributed, "fit_on_ray", calls.fit_on_ray)
@@ -65,7 +68,7 @@ def train(monkeypatch, *overrides):
     stage.main(RUN)
 
 
-@arrives("compute", "threads compile workers")
+@arrives("compute", "threads compile workers gpus_per_worker")
 def test_one_process_has_its_threads_and_compiler_and_several_workers_are_on_ray(
     monkeypatch, called
 ):
@@ -73,7 +76,12 @@ def test_one_process_has_its_threads_and_compiler_and_several_workers_are_on_ray
     called.set_threads.assert_called_once_with(3)
     called.check_compile.assert_called_once_with(True)
     assert called.fit.called and not called.fit_on_ray.called
-    called.reset_mock()
+    assert os.environ["CUDA_VISIBLE_DEVICES"] == "0"
+    called.check_compile.side_effect = lambda _: seen.append(os.environ["CUDA_VISIBLE_DEVICES"])
+    seen = []
+    train(monkeypatch, "compute.gpus_per_worker=0")
+    assert seen == [""], "hidden before anything asks for them"
+    called.reset_mock(side_effect=True)
     train(monkeypatch, "compute.workers=2", "compute.compile=true")
     assert called.fit_on_ray.called and not (called.fit.called or called.check_compile.called)
 
