@@ -66,7 +66,8 @@ class Hub:
     weight: float = limited(1.0, above=0)  # share of bytes in the mixture, relative to other parts
 
     def validate(self) -> None:
-        check_filled(self, "dataset", "split", "text_field")
+        given = (name for name in ("subset", "revision") if getattr(self, name) is not None)
+        check_filled(self, "dataset", "split", "text_field", *given)
         if self.dataset in BUILDERS and not self.data_files:
             raise ValueError(f"data_files: empty, but {self.dataset} is a builder and reads files")
 
@@ -115,7 +116,7 @@ class TextData:
         if not self.parts:
             raise ValueError("parts: empty; give at least one source of text")
         if (self.vocab_size is None) == (self.tokenizer is None):
-            both = "both are given" if self.tokenizer else "neither is given"
+            both = "neither is given" if self.tokenizer is None else "both are given"
             raise ValueError(
                 f"vocab_size: give it, to train a tokenizer, or `tokenizer`, to name one; {both}"
             )

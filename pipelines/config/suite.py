@@ -37,12 +37,14 @@ class SuiteTask:
 
     @property
     def label(self) -> str:
-        return self.metric or self.key.partition(",")[0]
+        return self.key.partition(",")[0] if self.metric is None else self.metric
 
     def validate(self) -> None:
         metric, comma, chosen = self.key.partition(",")
         if not (metric and comma and chosen):
             raise ValueError(f"key: {self.key!r} is not <metric>,<filter>, as in 'acc_norm,none'")
+        if self.metric == "":
+            raise ValueError("metric: empty")
 
 
 @dataclass

@@ -223,12 +223,16 @@ VALUES = {  # by what is said of them
     "empty": "data.stdlib.end_of_text='' question=",
     "which has tasks": "suite.name=none",
 }
+HUB = "source: hub, dataset: a, split: a, text_field: a, weight: 1"
 ELSEWHERE = [  # what is named is another key than the one that was set
     ("data.stdlib.tokenizer=a.json", "data.stdlib.vocab_size", "both are given"),
+    ("data.stdlib.tokenizer=''", "data.stdlib.vocab_size", "both are given"),
     ("data.stdlib.vocab_size=null", "data.stdlib.vocab_size", "neither is given"),
     (f"{PART}.exclude=[[a]]", f"{PART}.exclude.0", "not a single value"),
     ("data.stdlib.parts.b={source: hub, dataset: json, split: a, text_field: a, weight: 1}",
      "data.stdlib.parts.b.data_files", "empty, but json is a builder"),
+    *((f"data.stdlib.parts.b={{{HUB}, {name}: ''}}", f"data.stdlib.parts.b.{name}", "empty")
+      for name in ("subset", "revision")),
     ("data.stdlib.parts.B={source: hub, dataset: a}", "data.stdlib.parts.B", "lower-case"),
     (f"runs={{{'a' * 300}: {SMALLEST}}}", f"runs.{'a' * 40}… (300 characters)", "at most 120 char"),
     (f"{RUN}.latent_bits=0", f"{RUN}.kappa_bits", f"but {RUN}.latent_bits is 0; null makes"),
@@ -245,6 +249,7 @@ ELSEWHERE = [  # what is named is another key than the one that was set
     ("compute={workers: 4, accumulate: 4}", "compute.accumulate", "4 × compute.workers 4 does not"),
     ("compute={workers: 2, gpus_per_worker: 0.5}", "compute.gpus_per_worker", "a GPU each"),
     ("suite.tasks.x={task: piqa, key: acc}", "suite.tasks.x.key", "'acc' is not <metric>,<filter>"),
+    ("suite.tasks.x={task: piqa, key: 'a,b', metric: ''}", "suite.tasks.x.metric", "empty"),
     ("suite.tasks.x={task: piqa, key: 'a,b', shots: -1}", "suite.tasks.x.shots", "at least 0"),
     ("suite_runs={nobody: stdlib}", "suite_runs.nobody", "stdlib, not left out; conf/"),
     (f"arms={{more: {SMALLEST}}}", "arms.more", "not used by any run; add +runs.more instead"),
