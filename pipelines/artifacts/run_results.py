@@ -14,9 +14,11 @@ from pipelines.artifacts import results
 from pipelines.artifacts.checkpoint import Manifest
 from pipelines.artifacts.curve import Curve, read_curve
 from pipelines.artifacts.manifest import check_manifest
+from pipelines.artifacts.paths import tokens_folder
 from pipelines.artifacts.results import Details, Estimate, EvaluationResult, Figures
 from pipelines.artifacts.run_spec import RunSpec
 from pipelines.artifacts.suite_results import SuiteResults
+from pipelines.artifacts.tokens.shards import read_metadata
 from pipelines.common.errors import UserError
 from pipelines.config.arms import arm_of_each, family_of
 from pipelines.config.frozen import first_difference
@@ -121,13 +123,17 @@ def read_run(spec: RunSpec) -> RunResults:
 
 
 def check_made(path: Path, made: Details | SuiteResults, spec: RunSpec, stage: str) -> None:
-    """Raise UserError if results are of another model or other settings than params.yaml says, or
-    do not name them.
+    """Raise UserError if results are of another model or other settings than params.yaml says, of
+    other data than there are now, or do not name them.
     """
     again = f"`dvc repro --force --single-item {stage}@{spec.name}` measures it again"
     if made.manifest is None:
         raise UserError(f"{path}: not said which model was measured; {again}")
     check_manifest(path, made.manifest, spec)
+    tokens = tokens_folder(spec.run.data)
+    there = (tokens / "metadata.json").exists()
+    if there and read_metadata(tokens).hash != made.manifest.data_hash:
+        raise UserError(f"{path}: of other data than {tokens} holds now; run `dvc repro`")
     group = "suite" if stage == "suite" else "evaluation"
     wanted = results.plain(asdict(getattr(spec.experiment, group)))
     if words := first_difference({group: made.settings}, {group: wanted}):

@@ -17,7 +17,7 @@ from pipelines.config.load import load_experiment
 from pipelines.tracking.journal import Journal
 from pipelines.tracking.store import store_uri
 from tests.support.mutants import rejects
-from tests.support.results import change, run, write_experiment
+from tests.support.results import TOKENS, change, run, write_experiment
 
 RUNS = {
     "base_s0": run(),
@@ -53,7 +53,7 @@ def manifest(name):
     """That of a run's checkpoint."""
     spec = RunSpec(load_experiment(), name)
     return Manifest(
-        "tiny", name, asdict(spec.run), asdict(spec.config), 11, "data", "hash",
+        "tiny", name, asdict(spec.run), asdict(spec.config), 11, TOKENS.hash, "hash",
         tracking_key=f"key of {name}", parts={"settings": settings_hash(spec, 11)},
     )  # fmt: skip
 

@@ -3,7 +3,9 @@
 import json
 import re
 import shutil
+from functools import reduce
 from html import unescape
+from operator import getitem
 from pathlib import Path
 
 import pytest
@@ -19,6 +21,7 @@ from tests.support.results import (
     arms_of,
     make_report,
     rows_by,
+    run,
     task,
     write_experiment,
     write_suite,
@@ -113,6 +116,33 @@ def test_results_that_do_not_say_what_they_are_of_are_refused(tmp_path, entry):
     path.write_text(json.dumps({key: content[key] for key in content if key != entry}))
     with pytest.raises(UserError, match=r"details\.json: not .*--single-item evaluate@free"):
         arms_of(tmp_path)
+
+
+@rejects("check_made: «!= made.manifest.data_hash→is None»", "results of other data are shown")
+@rejects("check_made: «check_manifest(path, made.manifest, spec)→pass»", "results of another model")
+@pytest.mark.parametrize(("stage", "file"), [("evaluate", "details"), ("suite", "suite")])
+def test_results_of_another_model_other_data_or_other_settings_are_refused(tmp_path, stage, file):
+    write_experiment(tmp_path, {"base": run("text"), "free": run("text", kappa=1.0)}, {})
+    write_suite(tmp_path, "free", {"facts": task(0.3)})
+    path = tmp_path / f"results/tiny/free/{file}.json"
+    content = path.read_text()
+    for place, words in (
+        ("manifest data_hash", "of other data than data/tokens/text holds now; run `dvc repro`"),
+        ("manifest run seed", "not the run .*: runs.free.seed was 7 and is 0 now"),
+        ("manifest architecture d_model", r"models\.small\.architecture\.d_model was 7"),
+        ("manifest parts settings", "optim or compute.precision was another"),
+        ("settings seed", f"not measured as .*seed was 7 and is 0 now; .*{stage}@free"),
+    ):
+        *way, last = place.split()
+        changed = json.loads(content)
+        node = reduce(getitem, way, changed)
+        node[last] = "7" if isinstance(node[last], str) else 7
+        path.write_text(json.dumps(changed))
+        with pytest.raises(UserError, match=words):
+            arms_of(tmp_path)
+    path.write_text(content)
+    shutil.rmtree(tmp_path / "data")  # as in a clone that has the results alone
+    assert arms_of(tmp_path)
 
 
 def test_parts_without_content_are_left_out(bare):

@@ -37,6 +37,8 @@ GROUP = ["A>" + "_" * i + "A" * 8 + "!" + "_" * (55 - i) for i in range(8)]
 ARCHITECTURE = {
     "n_layers": 2, "d_model": 8, "n_heads": 2, "n_kv_heads": 1, "ffn_width": 16, "context": 65
 }  # fmt: skip
+SPLITS = {name: Split(34_567, 1200, 1, []) for name in ("train", "validation")}
+TOKENS = Metadata(300, "uint16", None, 0, "hash", SPLITS)  # of the text
 BITS = {"small": 3, "large": 5}  # latent bits of models; of any other 3
 
 
@@ -160,7 +162,7 @@ def made_with(folder: Path, name: str) -> dict[str, Any]:
     spec = RunSpec(loaded(folder), name)
     parts = {"settings": settings_hash(spec, 11)}
     made = asdict(spec.run), asdict(spec.config)
-    manifest = Manifest("tiny", name, *made, 11, "data", "hash", parts=parts)
+    manifest = Manifest("tiny", name, *made, 11, TOKENS.hash, "hash", parts=parts)
     return {"manifest": asdict(manifest), "settings": asdict(spec.experiment.evaluation)}
 
 
@@ -197,8 +199,7 @@ def write_experiment(
 def write_tokens(folder: Path) -> None:
     """What the report reads of a text's tokens."""
     folder.mkdir(parents=True, exist_ok=True)
-    splits = {name: Split(34_567, 1200, 1, []) for name in ("train", "validation")}
-    write_metadata(folder, Metadata(300, "uint16", None, 0, "hash", splits))
+    write_metadata(folder, TOKENS)
     write(folder / "overlap.json", Overlap(13, 40, 1, 2000, 50, True))
 
 
