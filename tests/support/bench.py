@@ -6,7 +6,8 @@ import subprocess
 import time
 from collections.abc import Iterator
 from compileall import compile_dir
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
+from functools import cached_property
 from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -22,8 +23,8 @@ def git(*arguments: str) -> str:
 class Bench:
     """The project as it is in the working tree, and copies of it that differ in one file."""
 
-    def __init__(self, folder: Path, python: Path) -> None:
-        self.folder, self.python = folder, python
+    def __init__(self, folder: Path, end: ExitStack) -> None:
+        self.folder, self.end = folder, end
         self.right = folder / "right"
         self.numbers = count()
         for name in git("ls-files", "-co", "--exclude-standard").splitlines():
@@ -31,6 +32,11 @@ class Bench:
                 (self.right / name).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy(ROOT / name, self.right / name)
         compile_dir(self.right, quiet=2)  # once for all copies
+
+    @cached_property
+    def python(self) -> Path:
+        """It has imported the libraries, which takes seconds: only where copies are run."""
+        return self.end.enter_context(closing(WarmPython())).command
 
     def run(
         self,
@@ -83,5 +89,5 @@ class Bench:
 
 @contextmanager
 def bench() -> Iterator[Bench]:
-    with closing(WarmPython()) as warm, TemporaryDirectory() as folder:
-        yield Bench(Path(folder), warm.command)
+    with TemporaryDirectory() as folder, ExitStack() as end:
+        yield Bench(Path(folder), end)

@@ -3,20 +3,23 @@
 The tests run once on the code as it is, under coverage, which says what tests execute a statement.
 Each mistake then has a fork of its own, in which the changed functions get their new code, wherever
 they were imported to, and those tests run, until one fails. Modules are not imported again: where a
-mistake changes what a module does when it is imported, the verdict is MODULE_LEVEL, and the tests
-must be run on a changed copy of the file.
+mistake changes what a module does when it is imported, a constant or a function's defaults are
+replaced, and if no test fails, the verdict is MODULE_LEVEL: they must run on a changed copy.
 
 What outlives a fork is the folder of projects that tests share (tests/support/workspace.py), and
 what the fixtures in SHARED put there is made by the code as it is.
 """
 
+import ast
 import gc
 import json
+import multiprocessing
 import os
 import pickle
 import resource
 import shutil
 import signal
+import sys
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
@@ -36,7 +39,7 @@ from coverage import Coverage
 from tests.support.mistakes import Mistake
 
 PROCESSES = 2
-MAX_SECONDS = 20.0  # of the processor, for the tests of one mistake when all pass
+MAX_SECONDS = 12.0  # of the processor, for the tests of one mistake when all pass
 SHARED = {"tokenized", "finished", "warm_python"}
 KILLED, SURVIVED, NO_END = "killed", "survived", "no end"
 NO_TEST, MODULE_LEVEL = "no test", "module level"
@@ -52,6 +55,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--mistakes", help="a file with pickled mistakes and the lines of statements")
     parser.addoption("--verdicts", help="a file to which a line is added for each verdict")
     parser.addoption("--until", type=float, default=inf, help="no mistake is tried after that time")
+
+
+def processor_seconds() -> float:
+    """Of this process and of those that it started and waited for."""
+    return sum(os.times()[:4])
 
 
 def outermost(code: CodeType) -> Iterator[CodeType]:
@@ -83,6 +91,21 @@ def same_import(old: CodeType, new: CodeType) -> bool:
         elif (type(a), repr(a)) != (type(b), repr(b)):
             return False
     return True
+
+
+def definition(text: str, line: int) -> list[ast.stmt]:
+    """The function, method or assignment of the module in which a line is."""
+    module = ast.parse(text)
+    bodies = [module.body, *(node.body for node in module.body if isinstance(node, ast.ClassDef))]
+    found = [
+        node
+        for body in bodies
+        for node in body
+        if node.lineno <= line <= (node.end_lineno or 0)
+        if isinstance(node, ast.FunctionDef) or body is module.body
+    ]
+    found = [node for node in found if not isinstance(node, ast.ClassDef)]
+    return found[:1]
 
 
 def place(code: CodeType) -> tuple[str, str, int]:
@@ -124,11 +147,12 @@ class Forks:
                 self.fixtures[f"fixture {name}"].add(item.nodeid)
             self.contexts = [item.nodeid]
             coverage.switch_context(item.nodeid)
+            before = processor_seconds()
             reports = runtestprotocol(item, log=False, nextitem=after)
             if any(report.failed for report in reports):
-                print(f"fails under coverage: {item.nodeid}", flush=True)
+                print(f"left out, as it fails under coverage: {item.nodeid}", flush=True)
                 self.broken.add(item.nodeid)
-            self.seconds[item.nodeid] = sum(report.duration for report in reports)
+            self.seconds[item.nodeid] = processor_seconds() - before
         self.contexts = []
         coverage.stop()
         data = coverage.get_data()
@@ -170,61 +194,93 @@ class Forks:
         return chosen
 
     def change(self, mistake: Mistake) -> bool:
-        """Give functions their new code; False if that would not make the mistake."""
+        """Give functions their new code; False if more than that is changed."""
         file = str(ROOT / mistake.path)
-        old, new = (
-            compile(text, file, "exec", dont_inherit=True)
-            for text in ((ROOT / mistake.path).read_text(encoding="utf-8"), mistake.text)
-        )
+        source = (ROOT / mistake.path).read_text(encoding="utf-8")
+        old, new = (compile(text, file, "exec", 0, True) for text in (source, mistake.text))
         if not same_import(old, new):
             return False
         for was, code in zip(outermost(old), outermost(new), strict=True):
             if was != code:
                 for function in self.functions.get(place(was), []):
                     function.__code__ = code
-        for cache in self.caches:
-            cache.cache_clear()
+        self.clear_caches()
         return True
 
+    def change_globals(self, mistake: Mistake) -> None:
+        """Give a constant its new value, or a function its new defaults, wherever they were
+        imported to. What other modules derived from them when they were imported stays.
+        """
+        name = mistake.path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+        module, [node] = sys.modules[name], definition(mistake.text, mistake.line) or [None]
+        lines = set[int]()  # where its code may begin
+        if isinstance(node, ast.FunctionDef):
+            lines = {node.lineno, *(decorator.lineno for decorator in node.decorator_list)}
+            node.decorator_list = []
+        elif not isinstance(node, ast.Assign | ast.AnnAssign):
+            return
+        made: dict[str, Any] = {}
+        exec(
+            compile(ast.Module([node], []), module.__file__ or "", "exec", 0, True),
+            dict(vars(module)),
+            made,
+        )
+        for key, value in made.items():
+            for (path, qualified, line), functions in self.functions.items():
+                if path == module.__file__ and line in lines and qualified.endswith(key):
+                    for function in functions:
+                        function.__defaults__ = value.__defaults__
+                        function.__kwdefaults__ = value.__kwdefaults__
+            old = vars(module).get(key)
+            for other in [*sys.modules.values()] if not lines else []:
+                if key in vars(other) and vars(other)[key] is old:
+                    setattr(other, key, value)
+        self.clear_caches()
+
+    def clear_caches(self) -> None:
+        for cache in self.caches:
+            cache.cache_clear()
+
     def run(self, mistake: Mistake | None, names: list[str], folder: Path) -> int:
-        """In a fork: the exit code. What failed, and the seconds of each test, go to a file."""
-        limit = int(10 + 5 * sum(self.seconds[name] for name in names))
+        """In a fork: the exit code. The names of tests that failed go to a file."""
+        limit = int(5 + 3 * sum(self.seconds[name] for name in names))
         resource.setrlimit(resource.RLIMIT_CPU, (limit, limit))
         null = os.open(os.devnull, os.O_RDWR)
         for stream in range(3):
             os.dup2(null, stream)
         folder.mkdir()
         self.config._tmp_path_factory._basetemp = folder  # type: ignore[attr-defined]
+        survived = SURVIVED_CODE
         if mistake and not self.change(mistake):
-            return MODULE_LEVEL_CODE
+            self.change_globals(mistake)
+            survived = MODULE_LEVEL_CODE
         wanted = {item.nodeid: item for item in self.items}
-        items, seconds, failed = [wanted[name] for name in names], dict[str, float](), list[str]()
+        items, failed = [wanted[name] for name in names], list[str]()
         for item, after in zip(items, [*items[1:], None], strict=True):
             reports = runtestprotocol(item, log=False, nextitem=after)
-            seconds[item.nodeid] = sum(report.duration for report in reports)
             failed += [item.nodeid] * any(report.failed for report in reports)
             if failed and mistake:
                 break
-        (folder / "outcome.json").write_text(json.dumps({"failed": failed, "seconds": seconds}))
-        return int(bool(failed))
+        (folder / "failed.json").write_text(json.dumps(failed))
+        return KILLED_CODE if failed else survived
 
     def fork(self, mistake: Mistake | None, names: list[str], folder: Path) -> int:
         if process := os.fork():
             return process
         code = KILLED_CODE  # by an exception that ends pytest, too
         try:
-            os.setsid()
+            os.setpgid(0, 0)
             code = self.run(mistake, names, folder)
         finally:
             os._exit(code)
 
-    def outcomes(self, jobs: Iterator[Job]) -> Iterator[tuple[Job, str, dict[str, Any]]]:
-        """The verdict on mistakes, several at a time, and what the fork wrote of its tests."""
+    def outcomes(self, jobs: Iterator[Job]) -> Iterator[tuple[Job, str, list[str]]]:
+        """The verdict on mistakes, several at a time, and the tests that failed."""
         running: dict[int, tuple[Job, Path, float]] = {}
         while True:
             while len(running) < PROCESSES and (job := next(jobs, None)):
                 if not job[1]:
-                    yield job, NO_TEST, {}
+                    yield job, NO_TEST, []
                     continue
                 self.forked += 1
                 folder = self.base / f"fork-{self.forked}"
@@ -241,17 +297,21 @@ class Forks:
             with suppress(ProcessLookupError):
                 os.killpg(ended, signal.SIGKILL)  # what tests left behind
             job, folder, _ = running.pop(ended)
-            file = folder / "outcome.json"
-            outcome = json.loads(file.read_text()) if file.exists() else {}
+            file = folder / "failed.json"
+            failed = json.loads(file.read_text()) if file.exists() else []
             shutil.rmtree(folder, ignore_errors=True)
-            yield job, VERDICTS.get(os.waitstatus_to_exitcode(status), NO_END), outcome
+            yield job, VERDICTS.get(os.waitstatus_to_exitcode(status), NO_END), failed
 
     def unsound(self, names: set[str]) -> set[str]:
         """Those that fail in a fork on the code as it is, so that their failures say nothing."""
         by_file = groupby(sorted(names), key=lambda name: name.partition("::")[0])
         files = [[*group] for _, group in by_file]
         outcomes = self.outcomes((None, tests) for tests in files)
-        return {name for (_, tests), _, said in outcomes for name in said.get("failed", tests)}
+        return {
+            name
+            for (_, tests), word, failed in outcomes
+            for name in (failed if word in (SURVIVED, KILLED) else tests)
+        }
 
     def try_all(self, todo: list[Mistake], statement: Statement, until: float) -> Iterator[Row]:
         """A row for each mistake that is tried; of two of the same mistake the last one counts."""
@@ -259,12 +319,12 @@ class Forks:
         while todo:
             killers: dict[str, list[Mistake]] = defaultdict(list)
             jobs = ((m, self.tests(m, statement(m))) for m in todo if time.time() < until)
-            for (mistake, names), word, said in self.outcomes(jobs):
+            for (mistake, names), word, failed in self.outcomes(jobs):
                 assert mistake
                 row = {"key": mistake.key, "verdict": word, "path": mistake.path}
                 row |= {"line": mistake.line, "before": mistake.before, "after": mistake.after}
-                yield row | {"tests": said.get("failed") or names}
-                for test in said.get("failed", []):
+                yield row | {"tests": failed or names}
+                for test in failed:
                     killers[test].append(mistake)
             broken = self.unsound({*killers} - sound)
             for test in broken:
@@ -281,6 +341,8 @@ def pytest_runtestloop(session: pytest.Session) -> bool:
     session.config.pluginmanager.register(forks)
     forks.measure()
     forks.index()
+    context = multiprocessing.get_context("fork")  # workers have the mistake, too
+    multiprocessing.get_context = lambda method=None: context  # type: ignore[assignment,misc]
     option = session.config.getoption
     made, lines = pickle.loads(Path(option("--mistakes")).read_bytes())
     statement = lambda m: lines[m.path].get(m.line, range(m.line, m.line + 1))  # noqa: E731
