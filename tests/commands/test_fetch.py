@@ -22,6 +22,7 @@ from pipelines.suite.tasks import Skipped, run_task
 from tests.support import real_benchmarks
 from tests.support.benchmark_models import Scripted, entries, entry, settings
 from tests.support.mutants import rejects
+from tests.support.pages import numbers
 
 PIQA = [dict(goal=f"g{i}", sol1="first", sol2="second", label=i % 2) for i in range(6)]
 FIRST, SECOND = "1" * 40, "2" * 40  # commits
@@ -102,12 +103,9 @@ def test_what_can_be_had_is_fetched_and_the_rest_named(hub, project, capsys):
         fetch.main([])
     assert stop.value.code == 1
     out, err = capsys.readouterr()
-    assert out.splitlines() == [
-        "words: brings its own data",
-        "piqa: baber/piqa, 6 documents",
-        "swag: not fetched",
-    ]
-    assert err.startswith("swag: ") and "404: Rowan/hellaswag is unknown" in err
+    found = [(line.partition(":")[0], numbers(line)) for line in out.splitlines()]
+    assert found == [("words", []), ("piqa", ["6"]), ("swag", [])]
+    assert err.startswith("swag: ") and "404: Rowan/hellaswag" in err
     assert len(err.splitlines()) == 1
     listing = project / "data/benchmarks/fetched.json"
     origin = {"dataset": "baber/piqa", "name": None, "revision": FIRST}
@@ -215,8 +213,7 @@ def test_a_download_that_fails_is_one_line_and_leaves_nothing(hub, project, word
 def test_suites_by_name(hub, project, capsys):
     hub.error = AssertionError("nothing of it is on a hub")
     fetch.main(["suite=mini", "suite=none"])
-    lines = capsys.readouterr().out.splitlines()
-    assert len(lines) == 6 and all(line.endswith(": brings its own data") for line in lines)
+    assert len(capsys.readouterr().out.splitlines()) == 6 and not hub.asked
 
 
 @pytest.mark.parametrize(

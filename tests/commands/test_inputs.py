@@ -141,8 +141,7 @@ def test_what_was_made_stays_when_its_source_is_gone(looked, tmp_path, capsys, l
     (tmp_path / loss).rename(tmp_path / "elsewhere")
     after = {name: path.read_bytes() for name, path in looked(x=data).items()}
     assert after == before
-    said = capsys.readouterr().out
-    assert said.startswith("data.x.") and said.endswith("; what was made from it before stays\n")
+    assert capsys.readouterr().out.startswith("data.x.")
 
 
 @pytest.mark.parametrize("entry", [None, 3, {"source": "text"}, text(None), text({"source": "fil"}),
@@ -161,13 +160,14 @@ def test_changed_code_is_named_with_the_stages_that_run_again(
     copies[0].write_text("")  # of a file that is gone
     copies[1].write_text("an older version")
     looked(x=text(FOLDER))
-    names = "ftmodel/model/a.py, ftmodel/model/mapper.py"
-    assert capsys.readouterr().out == f"code changed: {names}; this runs again: train\n"
+    said = capsys.readouterr().out
+    assert "ftmodel/model/a.py, ftmodel/model/mapper.py" in said and said.endswith(": train\n")
     for i in range(8):
         (copies[0].parent / f"b{i}.py").write_text("")
     looked(x=text(FOLDER))
     names = ", ".join(f"ftmodel/model/b{i}.py" for i in range(6))
-    assert capsys.readouterr().out == f"code changed: {names} and 2 more; this runs again: train\n"
+    said = capsys.readouterr().out
+    assert f" {names} and 2 more" in said and said.endswith(": train\n")
 
 
 def test_little_is_imported_at_every_dvc_repro():

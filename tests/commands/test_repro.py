@@ -89,7 +89,7 @@ def test_who_waits_says_so_once_and_goes_on_when_the_other_has_ended(folder, mon
     with pipeline_alone():
         assert len(waits) == 3
     said = capsys.readouterr().err
-    assert re.fullmatch(rf"waiting for dvc \({ME}\), which is at work in this folder\n", said)
+    assert re.search(rf" dvc \({ME}\)", said) and said.count("\n") == 1
 
 
 @pytest.mark.parametrize(
