@@ -60,7 +60,7 @@ def test_the_build_is_exactly_the_pinned_version_for_the_drivers_cuda(tmp_path, 
         program(tmp_path / ".venv/bin" / name, f'echo {name} "$@" >> asked')
     done = make_gpu(tmp_path, f"echo '{GPU}'; echo '| Driver Version: 580.159.03  {cuda}  |'")
     if build is None:
-        assert done.stderr.startswith("error: PyTorch 2.13.0 needs a driver that supports CUDA 12")
+        assert done.stderr.startswith("error: ") and "CUDA 12" in done.stderr
         assert done.stderr.count("error: ") == 1 and not (tmp_path / "asked").exists()
         assert done.returncode == 2
         return

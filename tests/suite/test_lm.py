@@ -279,9 +279,9 @@ def test_what_was_cut_is_counted(make_lm):
 
 def test_a_user_reads_one_line(make_lm, tmp_path):
     lm = make_lm()
-    with pytest.raises(UserError, match=r"answer '' to a prompt that ends in 'Why\?' has 0 tokens"):
+    with pytest.raises(UserError, match=r"'Why\?' has 0 tokens"):
         log_likelihoods(lm, [("a", " b"), ("Why?", "")])
-    with pytest.raises(UserError, match=r"the model can score from 1 to 48"):
+    with pytest.raises(UserError, match="from 1 to 48"):
         log_likelihoods(lm, [("a", TEXT)])
     for kwargs in ({"top_k": 5}, {"num_beams": 2}, {"max_length": 9}, {"temperature": -1.0}):
         (name, value), *_ = kwargs.items()
