@@ -167,13 +167,16 @@ def test_what_the_library_has_cached_is_not_taken_for_another_commit(hub, projec
 
 
 @rejects("key_of: «, kwargs→»]", "all files of a dataset of benchmarks in one folder")
-def test_two_parts_of_a_dataset_lie_apart(hub, project):
-    hub.content["a/b"] = lambda data_files: [{"file": data_files}]
+def test_two_parts_of_a_dataset_lie_apart_and_so_do_configurations_and_datasets(hub, project):
+    first = ("a/b", None, "x.csv")
+    wanted = [first, ("a/b", None, "y.csv"), ("a/b", "small", "x.csv"), ("a/c", None, "x.csv")]
+    for dataset in ("a/b", "a/c"):
+        hub.content[dataset] = lambda data_files, of=dataset: [{"file": data_files, "of": of}]
     for _ in range(2):
-        for name in ("x.csv", "y.csv"):
-            found = benchmark_data.load("a/b", None, {"data_files": name})
-            assert found["validation"][0] == {"file": name}
-    assert len(hub.asked) == 2
+        for dataset, name, file in wanted:
+            found = benchmark_data.load(dataset, name, {"data_files": file})
+            assert found["validation"][0] == {"file": file, "of": dataset}
+    assert len(hub.asked) == len(wanted)
 
 
 def test_a_hub_out_of_reach_is_asked_once(hub, project, capsys):

@@ -9,11 +9,13 @@ from pipelines.suite.batching import (
     Question,
     batches_of_openings,
     batches_of_questions,
+    grouped_by_prompt,
     latent_noise,
     left_padded,
     padded,
 )
 from pipelines.suite.decoding import Decoding
+from tests.support.mutants import rejects
 
 lengths = st.integers(1, 30)
 questions = st.lists(st.tuples(lengths, st.lists(lengths, min_size=1, max_size=5)), max_size=20)
@@ -44,6 +46,19 @@ def test_batches_hold_every_opening_once_and_one_way_of_decoding(shapes, tokens)
         assert len({opening.decoding for opening in batch}) == 1
         longest = max(len(opening.prompt) for opening in batch)
         assert len(batch) * (longest + batch[0].decoding.new) <= tokens or len(batch) == 1
+
+
+@rejects("grouped_by_prompt: ids[«-room:→:room»]", "a prompt cut at its end")
+def test_a_prompt_keeps_its_end_and_requests_of_one_prompt_are_one_question():
+    """The last token of an answer is not read, so that context + 1 of them fit."""
+    pairs = [([*range(9)], [5, 6]), ([3, 4, 5], [7]), ([*range(2, 9)], [5, 6]), ([3, 4, 5], [7])]
+    requests = [(("", ""), *pair) for pair in pairs]
+    questions, truncated = grouped_by_prompt(requests, context=8)
+    assert [(question.prompt, question.answers) for question in questions] == [
+        ((*range(2, 9),), {(5, 6): [0, 2]}),
+        ((3, 4, 5), {(7,): [1, 3]}),
+    ]
+    assert truncated == 1
 
 
 def test_padding_stands_on_its_side():

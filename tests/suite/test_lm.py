@@ -264,13 +264,20 @@ def test_samples_are_the_same_whatever_the_batch_and_repeats_differ(make_lm, kin
         assert continuations(lm, prompts, **settings | {"temperature": 1e-5}) == greedy
 
 
-def test_what_was_cut_is_counted(make_lm):
+@rejects("generate_until: prompt[«-room:→:room»]", "a prompt to be continued cut at its end")
+def test_what_was_cut_is_counted_and_is_the_beginning(make_lm, monkeypatch):
     lm = make_lm(latent_bits=0)
     long = TEXT[:300]
     log_likelihoods(lm, [(long, " a"), (long, " a"), ("a", " b"), (long, " quick")])
     assert lm.truncated == 3
     lm.start_task()
-    continuations(lm, [long, "a"], max_gen_toks=10)
+    prompts = []
+    with monkeypatch.context() as patch:
+        patch.setattr(
+            lm, "continued", lambda batch: [prompts.append(o.prompt) or "" for o in batch]
+        )
+        continuations(lm, [long, "a"], max_gen_toks=10)
+    assert prompts == [(*lm.tok_encode(long)[10 - CONTEXT :],), (*lm.tok_encode("a"),)]
     assert lm.truncated == 1
     lm.start_task()
     rolling(lm, [long])

@@ -3,7 +3,9 @@
 import json
 import os
 from contextlib import chdir
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from unittest.mock import Mock
 
 import pytest
@@ -13,11 +15,12 @@ from mlflow.system_metrics.metrics.cpu_monitor import CPUMonitor
 
 from pipelines.artifacts.checkpoint import Manifest
 from pipelines.artifacts.results import EvaluationResult, Figures, read
+from pipelines.artifacts.suite_results import TaskResult
 from pipelines.tracking import journal as journal_module, live, system_metrics
 from pipelines.tracking.describe import experiment_note, run_note, run_params, run_tags
 from pipelines.tracking.journal import Journal, read_journal
 from pipelines.tracking.live import Tracking
-from pipelines.tracking.measured import changed, evaluation_tags
+from pipelines.tracking.measured import benchmark, changed, evaluation_tags
 from pipelines.tracking.store import Store, run_pages, store_uri
 from pipelines.tracking.sync import Sync
 from pipelines.tracking.system_metrics import SAMPLE_SECONDS, SystemMetrics
@@ -156,6 +159,22 @@ def test_the_report_finds_the_page_of_a_run_by_its_training(project, run, monkey
     assert run_pages("smoke") == {} and not (project / "mlflow.db").exists()
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "sqlite:///elsewhere.db")
     assert run_pages("smoke") == {} and not (project / "elsewhere.db").exists()
+
+
+def test_a_benchmark_has_another_digest_where_its_documents_may_be_others():
+    task, suite = (
+        TaskResult(0.5, task="a", documents=3, version="1"),
+        {"harness": "1", "limit": None},
+    )
+
+    def digest(name="x", task=task, **changes):
+        return benchmark(name, SimpleNamespace(tasks={"x": task}, **suite | changes))["digest"]
+
+    others = [{"task": "b"}, {"version": "2"}, {"documents": 4}, {"sources": ["d at 1"]}]
+    others = [replace(task, **change) for change in [*others, {"sources": ["d at 2"]}]]
+    known = [digest(), *(digest(task=other) for other in others), digest(harness="2")]
+    assert len({*known, digest(limit=5)}) == 8
+    assert digest(task=replace(task, value=0.7, seconds=9.0)) == digest()
 
 
 def test_datasets_are_inputs_with_digest_source_and_context(run):
