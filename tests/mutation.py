@@ -44,7 +44,7 @@ PIPELINES = {  # which tests are closest
     "artifacts": ["artifacts", "data", "tokenize", "train", "export"],
     "cluster": ["cluster", "sweep", "commands/test_job.py"],
     "common": ["common", "commands", "data", "parallel", "export"],
-    "compare": ["compare", "report", "commands/test_keep.py"],
+    "compare": ["compare"],
     "config": ["config", "commands", "train", "sweep"],
     "data": ["data"],
     "evaluate": ["evaluate"],

@@ -129,7 +129,7 @@ def from_plain(
 def compare(arms: list[Arm]) -> list[Comparison]:
     """The bound of each arm against that of its controls; arms without any are left out."""
     return [
-        contrast_bounds(arm, other, group[0].unit, group)
+        contrast_bounds(arm, other, arm.unit, group)
         for group in by_data(arms).values()
         for arm in group
         for other in controls(arm, group)
