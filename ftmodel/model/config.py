@@ -1,17 +1,14 @@
 """Architecture of a model: all that fixes its parameter tensors, but the vocabulary size."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from math import isclose, sqrt
 
 from ftmodel.designs.design import LatentDesign
-from ftmodel.model.limits import check_limits, limited, limits
+from ftmodel.model.limits import LATENT_ONLY, check_limits, limited, limits
 
-DECODER = (
-    *("n_layers", "d_model", "n_heads", "n_kv_heads", "head_width", "ffn_width"),
-    *("tied", "qkv_bias", "qk_norm", "norm_eps", "rope_theta", "rope_factor"),
-    *("rope_low_freq", "rope_high_freq", "rope_old_context", "random_prefix"),
-)
+# settings of a decoder in which it may differ from one whose weights it takes
+ADAPTABLE = ("context", "document_mask", "embedding_std")
 LAYERS = limits(at_least=1, at_most=1 << 10)
 WIDEST = 1 << 20  # so that no tensor's size overflows 64 bits
 WIDTH = limits(at_least=1, at_most=WIDEST)
@@ -33,14 +30,14 @@ class ModelConfig:
     context: int = field(metadata=WIDTH)  # T, the longest sequence in tokens
     tied: bool = True  # one matrix for embedding and read-out
     # H, the bits of a latent code, up to 24 with map: table and 64 with map: linear; 0: no latent
-    latent_bits: int = 0
-    latent: LatentDesign = field(default_factory=LatentDesign)
+    latent_bits: int = field(default=0, metadata=LATENT_ONLY)
+    latent: LatentDesign = field(default_factory=LatentDesign, metadata=LATENT_ONLY)
     head_width: int | None = None  # E, the width of a head; null: d_model / n_heads
     qkv_bias: bool = False  # biases of the projections to queries, keys and values, as in Qwen2
     qk_norm: bool = False  # RMSNorm of each head's queries and keys before RoPE, as in Qwen3
     document_mask: bool = False  # keep attention, the encoder's too, within a document
     # the block that reads z, counted from 1; null: the paper's, L/2 + 1
-    latent_block: int | None = None
+    latent_block: int | None = field(default=None, metadata=LATENT_ONLY)
     rope_theta: float = limited(10000.0, at_least=1)  # base of RoPE's frequencies
     # Llama 3.1's longer context: the factor that slows RoPE's slow rotations down
     rope_factor: float = limited(1.0, at_least=1)
@@ -57,7 +54,7 @@ class ModelConfig:
     # standard deviation of the initial token embeddings
     embedding_std: float = limited(0.02, above=0)
     # standard deviation of the initial encoder block, its readout and the post-sampler
-    latent_std: float = limited(0.02, above=0)
+    latent_std: float = limited(0.02, latent_only=True, above=0)
 
     def __post_init__(self) -> None:
         if isinstance(self.latent, Mapping):  # from a manifest or an exported folder
@@ -127,7 +124,11 @@ class ModelConfig:
         Numbers are compared to 1e-6, as GGUF files store them in float32.
         """
         ours, theirs = ({**vars(c), "head_width": c.head_channels} for c in (self, other))
-        pairs = {name: (ours[name], theirs[name]) for name in DECODER}
+        pairs = {
+            each.name: (ours[each.name], theirs[each.name])
+            for each in fields(self)
+            if each.name not in ADAPTABLE and not each.metadata.get("latent_only")
+        }
         return {name: (a, b) for name, (a, b) in pairs.items() if not isclose(a, b, rel_tol=1e-6)}
 
     @property

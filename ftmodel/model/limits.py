@@ -1,10 +1,13 @@
-"""Limits of settings: metadata of a dataclass's field, which one check and the docs read."""
+"""Metadata of settings, which are fields of dataclasses: limits, which one check and the docs read,
+and whether a baseline reads the setting.
+"""
 
-from dataclasses import Field, field, fields
+from dataclasses import MISSING, Field, field, fields, is_dataclass
 from math import inf
 from operator import ge, gt, le, lt
 from typing import Any
 
+LATENT_ONLY = {"latent_only": True}  # of a setting that only a Free Transformer reads
 COMPARISONS = {"at_least": ge, "above": gt, "at_most": le, "below": lt}
 
 
@@ -14,9 +17,26 @@ def limits(why: str = "", **bounds: float) -> dict[str, Any]:
     return {"limits": bounds, "why": why}
 
 
-def limited(default: Any, why: str = "", **bounds: float) -> Any:
+def limited(default: Any, why: str = "", latent_only: bool = False, **bounds: float) -> Any:
     """A field with a default; None, where its type allows it, has no limits."""
-    return field(default=default, metadata=limits(why, **bounds))
+    return field(
+        default=default, metadata=limits(why, **bounds) | (LATENT_ONLY if latent_only else {})
+    )
+
+
+def latent_only(settings: type, prefix: str) -> dict[str, Any]:
+    """The settings of a dataclass that a baseline does not read, with their defaults, by dotted
+    key. They are marked with ``LATENT_ONLY``, here or in a dataclass that a field has as its type.
+    """
+    found: dict[str, Any] = {}
+    for setting in fields(settings):
+        key, default = f"{prefix}.{setting.name}", setting.default
+        if setting.metadata.get("latent_only"):
+            made = setting.default_factory
+            found[key] = default if made is MISSING else made()
+        elif isinstance(setting.type, type) and is_dataclass(setting.type):
+            found |= latent_only(setting.type, key)
+    return found
 
 
 def in_words(setting: "Field[Any]") -> str:

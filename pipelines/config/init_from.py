@@ -1,8 +1,8 @@
 """The pretrained model that a run starts from."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from ftmodel.model.limits import limited
+from ftmodel.model.limits import LATENT_ONLY, limited
 
 
 @dataclass
@@ -18,10 +18,10 @@ class InitFrom:
     copied_lr: float | None = limited(None, at_least=0)
     # RMS of the post-sampler's vectors, relative to the residual stream where the block reads z.
     # With 0 the encoder gets no gradient. It has no effect with inject: memory
-    latent_rms: float = limited(0.1, at_least=0)
+    latent_rms: float = limited(0.1, latent_only=True, at_least=0)
     # whether the encoder's block begins as a copy of the block that reads z; false: at random, as a
     # separate encoder must
-    copy_encoder: bool = True
+    copy_encoder: bool = field(default=True, metadata=LATENT_ONLY)
 
     def __str__(self) -> str:
         return self.hf or self.run or ""
@@ -34,6 +34,6 @@ class InitFrom:
             raise ValueError("run: a run starts from `hf`, a folder, or from another run, not both")
         if self.hf is not None and not self.hf.strip():
             raise ValueError("hf: empty, not a folder")
-        for name in ("copied_lr", "latent_rms", "copy_encoder"):
-            if not self and getattr(self, name) != getattr(InitFrom(), name):
-                raise ValueError(f"{name}: {getattr(self, name)}, but the run has no parent")
+        for name, value in vars(self).items():
+            if not self and value != getattr(InitFrom(), name):
+                raise ValueError(f"{name}: {value}, but the run has no parent")

@@ -23,7 +23,7 @@ from ftmodel.designs.design import (
     Prior,
 )
 from ftmodel.model.config import ModelConfig
-from ftmodel.model.limits import limited
+from ftmodel.model.limits import LATENT_ONLY, limited
 from pipelines.config.derived import Derived, given
 from pipelines.config.init_from import InitFrom
 from pipelines.config.suite import Suite
@@ -55,7 +55,7 @@ class Optim:
     batch_size: int = limited(MISSING, at_least=1)  # sequences per optimizer step
     lr: float = limited(MISSING, above=0)  # peak learning rate
     # factor on lr for the latent: encoder, its read-out, post-sampler and a learned prior
-    latent_lr: float = limited(1.0, above=0)
+    latent_lr: float = limited(1.0, latent_only=True, above=0)
     # width D at which lr suits the matrices of blocks. At another D their learning rate is lr times
     # this over D, under Muon times the root of that; null: no scaling
     width_scaling: int | None = limited(None, at_least=1)
@@ -105,9 +105,9 @@ class Arm:
     # latent. 0 is a control that keeps the latent machinery but penalises any information in z
     kappa_bits: float | None = MISSING
     # weight of the hinge max(0, KL − κ) in the loss; 1 in the paper, and for a baseline
-    beta: float = limited(1.0, above=0)
+    beta: float = limited(1.0, latent_only=True, above=0)
     # steps over which κ rises from 0; none in the paper, and none for a baseline
-    kappa_warmup_steps: int = 0
+    kappa_warmup_steps: int = field(default=0, metadata=LATENT_ONLY)
     tokens: int = MISSING  # training budget in tokens, exact to one batch
     # smaller budgets in tokens at which the model is kept and measured too; another list makes
     # another run
@@ -118,10 +118,11 @@ class Arm:
     # cheapest rival to z (Nagarajan et al. 2025). Not with document_mask
     random_prefix: int = limited(0, at_least=0)
     init_from: InitFrom = field(default_factory=InitFrom)
-    latent: DesignChanges = field(default_factory=DesignChanges)
-    latent_bits: int | None = None  # H; null: that of the model's preset
+    latent: DesignChanges = field(default_factory=DesignChanges, metadata=LATENT_ONLY)
+    # H; null: that of the model's preset
+    latent_bits: int | None = field(default=None, metadata=LATENT_ONLY)
     # the block that reads z, counted from 1; null: that of the model's preset
-    latent_block: int | None = None
+    latent_block: int | None = field(default=None, metadata=LATENT_ONLY)
 
     @property
     def design_settings(self) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from ftmodel.model.limits import check_limits
+from ftmodel.model.limits import check_limits, latent_only
 from pipelines.artifacts.run_spec import RunSpec
 from pipelines.common.errors import UserError
 from pipelines.compose import compose_config
@@ -17,11 +17,15 @@ from pipelines.config.derived import trainings
 from pipelines.config.load import parse
 from pipelines.sweep.asha import make_scheduler
 from pipelines.sweep.schema import Sweep, read_sweep
-from pipelines.sweep.space import Settings, read_space, sweep_points
+from pipelines.sweep.space import KEY_GROUPS, Settings, read_space, sweep_points
 
 KAPPA_KEY, SEED_KEY = "run.kappa_bits", "run.seed"
-# settings that mean nothing to a baseline
-LATENT_KEYS = ("architecture.latent", "run.latent", "run.kappa_warmup_", "run.beta")
+# settings that mean nothing to a baseline, with their defaults
+LATENT_SETTINGS = {
+    key: default
+    for group, settings in KEY_GROUPS.items()
+    for key, default in latent_only(settings, group).items()
+}
 
 
 @dataclass(frozen=True)
@@ -65,6 +69,11 @@ def value_name(value: Any) -> str:
     return text.replace(".", "p").replace("-", "m").replace("+", "")
 
 
+def of_latent(key: str) -> bool:
+    """Whether a setting means nothing to a baseline, alone or as part of such a group."""
+    return any(f"{key}.".startswith(f"{known}.") for known in LATENT_SETTINGS)
+
+
 def trial_spec(plan: SweepPlan, name: str, settings: Settings) -> RunSpec:
     """The base run with these settings, and its model, in the base experiment as its only run."""
     base = plan.base
@@ -73,10 +82,12 @@ def trial_spec(plan: SweepPlan, name: str, settings: Settings) -> RunSpec:
     node: Any = OmegaConf.create({"run": run, **(known or {})})
     for key, value in settings.items():
         OmegaConf.update(node, key, value)
-    preset: Any = OmegaConf.to_container(node)
+    if node.run.kappa_bits is None:
+        for key, default in LATENT_SETTINGS.items():
+            if key.startswith("run."):  # the preset's may stay: checks let them pass
+                OmegaConf.update(node, key, default, merge=False)
+    preset: Any = OmegaConf.to_container(node, enum_to_str=True)
     run = preset.pop("run")
-    if run["kappa_bits"] is None:
-        run |= {"kappa_warmup_steps": 0, "beta": 1.0, "latent_bits": None, "latent_block": None}
     changed = {
         "name": plan.experiment,
         "models": base["models"] | ({run["model"]: preset} if known else {}),
@@ -115,7 +126,7 @@ def compose_plan(name: str, overrides: list[str]) -> tuple[SweepPlan, DictConfig
         for point in every:
             settings = {key: point[key] for key in space}
             if settings.get(KAPPA_KEY, base["runs"][sweep.run]["kappa_bits"]) is None:
-                settings = {k: v for k, v in settings.items() if not k.startswith(LATENT_KEYS)}
+                settings = {k: v for k, v in settings.items() if not of_latent(k)}
             if settings in plan.settings.values():
                 continue
             named = {key: settings[key] for key in varied if key in settings}

@@ -12,7 +12,10 @@ from ray import tune
 from ray.tune.search import sample
 from ray.tune.search.variant_generator import generate_variants
 
-KEY_GROUPS = ("run", "architecture", "optim")
+from ftmodel.model.config import ModelConfig
+from pipelines.config.schema import Optim, Run
+
+KEY_GROUPS = {"run": Run, "architecture": ModelConfig, "optim": Optim}
 FUNCTIONS = {  # those whose arguments YAML can write
     name: getattr(tune, name)
     for name in ["grid_search", *vars(sample)]

@@ -72,6 +72,6 @@ class CollapseWarning(StepCallback):
             self.tracking.journal.append(tags={"collapsed": "yes"})
             name = self.tracking.journal.run.run_name
             say(
-                f"{name}: the latent has collapsed: for a third of the "
-                f"training, KL was under a tenth of κ = {self.kappa:g} bits (now {kl[self.step]:.4f})"
+                f"{name}: the latent has collapsed: for a third of the training, KL was under a "
+                f"tenth of κ = {self.kappa:g} bits (now {kl[self.step]:.4f})"
             )

@@ -113,9 +113,9 @@ CHANGES = {
 }
 
 
-@rejects('DECODER: «head_width", "→»', "a parent of other heads", case="head_width=4")
+@rejects('ADAPTABLE: («→"head_width", »', "a parent of other heads", case="head_width=4")
 @rejects(
-    'DECODER: «qk_norm", "→»',
+    'ADAPTABLE: («→"qk_norm", »',
     "a parent with norms of queries and keys taken over without",
     case="qk_norm=true",
 )
