@@ -14,7 +14,7 @@ from pipelines.common.errors import UserError
 from pipelines.report.markdown import anchor
 from pipelines.report.sections.figure4 import read_paper
 from tests.support.mutants import rejects
-from tests.support.pages import golden
+from tests.support.pages import check_report
 from tests.support.results import (
     GROUP,
     PAIR,
@@ -50,8 +50,8 @@ def test_every_output_is_written(small, seeded):
 def test_all_tables_are_those_that_were_found_right(small, seeded):
     """Among them differences from two baselines with both errors over seeds, which are not pooled
     where `free_1` alone has a spread; budgets; the label; single runs."""
-    golden("small", small)
-    golden("seeded", seeded)
+    check_report("small", small)
+    check_report("seeded", seeded)
 
 
 def test_page_stands_alone(small):

@@ -13,7 +13,7 @@ from pipelines.report.analysis import Analysis
 from pipelines.report.blocks import Block, Group, Section, Table
 from pipelines.report.sections import TOPICS, Topic
 
-GOLDEN = Path(__file__).parents[1] / "report/golden"
+EXPECTED = Path(__file__).parents[1] / "report/expected"
 
 
 def text_of(topic: Topic, analysis: Analysis) -> str:
@@ -47,9 +47,9 @@ def heights(axes: Axes, **look: Any) -> list[list[float]]:
     return [[*line.get_ydata()] for line in lines]
 
 
-def golden(name: str, report: Path) -> None:
+def check_report(name: str, report: Path) -> None:
     """Check the table of summary.txt, sections and tables of report.md and CSV files (with 7
-    digits) against tests/report/golden/, where they were read and found right; where a change is
+    digits) against tests/report/expected/, where they were read and found right; where a change is
     meant, copy the file that is named over the old one.
     """
     lines = (report / "report.md").read_text().splitlines()
@@ -59,4 +59,4 @@ def golden(name: str, report: Path) -> None:
     found = report.parent / f"{name}.md"
     digits = re.compile(r"\d+\.\d{7,}(?:e-\d+)?")
     found.write_text(digits.sub(lambda long: f"{float(long[0]):.7g}", "\n".join(parts)))
-    assert found.read_text() == (GOLDEN / found.name).read_text(), f"see {found}"
+    assert found.read_text() == (EXPECTED / found.name).read_text(), f"see {found}"

@@ -6,7 +6,7 @@ import pytest
 
 from pipelines.report.markdown import escaped
 from pipelines.report.sections.benchmarks import benchmarks, beside, exceptions, paper_scores
-from tests.support.pages import golden, text_of
+from tests.support.pages import check_report, text_of
 from tests.support.results import analysis_of, make_report, run, task, write_experiment, write_suite
 
 ARMS = {
@@ -68,7 +68,7 @@ def made(tmp_path_factory):
 
 
 def test_the_papers_figures_are_beside_ours_at_the_same_threshold_and_what_counts_is_bold(made):
-    golden("benchmarks", made)
+    check_report("benchmarks", made)
 
 
 def test_what_has_to_be_known_is_said(made):

@@ -23,7 +23,7 @@ from pipelines.report.sections.figure4 import (
     target_scores,
 )
 from tests.support.mutants import rejects
-from tests.support.pages import golden, numbers
+from tests.support.pages import check_report, numbers
 from tests.support.results import (
     arms_of,
     change,
@@ -114,7 +114,7 @@ def test_what_is_shown_is_the_mean_of_its_rows(tmp_path):
     write_latent(tmp_path, "free_s0", prior=0.5)
     write_latent(tmp_path, "free_s1", prior=1.0)
     made = make_report(tmp_path)
-    golden("target", made)
+    check_report("target", made)
     text = (made / "report.md").read_text()
     assert "valid 0.75  ·  spread 2.5 → 2.5" in text
     assert (made / "figures/latent_target.png").exists()

@@ -21,7 +21,7 @@ from pipelines.report.sections.what_z_does import (
     use_of_z,
 )
 from pipelines.report.style import styles
-from tests.support.pages import golden, tables, text_of
+from tests.support.pages import check_report, tables, text_of
 from tests.support.results import (
     CONTROLLED,
     analysis_of,
@@ -78,7 +78,7 @@ def analysis(folder):
 
 
 def test_all_tables_are_those_that_were_found_right(folder):
-    golden("latent", make_report(folder))
+    check_report("latent", make_report(folder))
 
 
 def test_contexts_are_shown_as_text(analysis):
