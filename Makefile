@@ -9,6 +9,7 @@
 #              them: MUTANTS='KL encoder', or MUTANTS=--only-recent
 # make mutation  mistakes made by rule that no test notices: hours, but a call goes on where the one before
 #              ended; MODULES='train model' for some packages, or MODULES='--only-recent --minutes=3'
+# make golden  freezes the curves of tests/golden/ anew, and says which moved
 # make ui      MLflow, on this machine only  make format  apply the formatter
 # make docs    the site with all pages and the gallery, to be read without a network: site/index.html
 # make plots   the training curves, drawn by DVC without a network: dvc_plots/index.html
@@ -40,8 +41,8 @@ export MLFLOW_DISABLE_TELEMETRY := true
 # containers often set it: each process would compile all that it imports
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: repro doctor check lint quick test test-slow test-cluster mutants mutation format ui plots \
-	experiments bench gpu docs
+.PHONY: repro doctor check lint quick test test-slow test-cluster mutants mutation golden format ui \
+	plots experiments bench gpu docs
 
 repro: .venv/installed
 	@python -m pipelines.repro $(if $(filter 0,$(WAIT)),--no-wait) $(JOBS:%=--jobs %) \
@@ -81,6 +82,9 @@ mutants: .venv/installed-dev
 
 mutation: .venv/installed-dev
 	python -m tests.mutation $(MODULES)
+
+golden: .venv/installed-dev
+	python -m tests.golden
 
 format: .venv/installed-dev
 	ruff format .
