@@ -281,21 +281,24 @@ def test_a_killed_run_goes_on_where_it_was(source, tmp_path, monkeypatch, capsys
 
 
 @rejects("build.tokenize: and «data.tokenizer→False»", "tokens of another tokenizer")
+@rejects("build.finished: «file.shard.source == task.source→True»", "tokens of an earlier part")
 @pytest.mark.parametrize("change", ["data", "corpus part", "tokenizer", "damage", "code"])
 def test_what_a_killed_run_left_of_other_data_is_made_anew(
     source, tmp_path, monkeypatch, capsys, change
 ):
     data, target = text_data(), tmp_path / "x"
+    held_out = [*VALIDATION, [b"the last part, at which it is killed"]]
+    write_corpus(source, validation=held_out)
     if change == "tokenizer":
         taken = tmp_path / "taken.json"
         train_bpe([b"ab ab"], 300, END).tokenizer.save(str(taken))
         data = text_data(vocab_size=None, tokenizer=str(taken))
-    done = killed_in(monkeypatch, 5, data, source, target)
-    again = {"corpus part": 1, "damage": 2}.get(change, 5)
+    done = killed_in(monkeypatch, 6, data, source, target)
+    again = {"corpus part": 2, "damage": 2}.get(change, 6)
     if change == "data":
         data = text_data(vocab_size=290)
     elif change == "corpus part":  # a held-out one, on which the tokenizer does not depend
-        write_corpus(source, validation=[[*VALIDATION[0], b"more"]])
+        write_corpus(source, validation=[[*VALIDATION[0], b"more"], held_out[1]])
     elif change == "tokenizer":
         train_bpe([b"cd cd"], 300, END).tokenizer.save(str(taken))
     elif change == "damage":
@@ -306,7 +309,7 @@ def test_what_a_killed_run_left_of_other_data_is_made_anew(
     capsys.readouterr()
     assert len(killed_in(monkeypatch, -1, data, source, target)) == again
     said = capsys.readouterr().out
-    assert ("x: code or data changed since the run that was killed" in said) == (again == 5)
+    assert ("x: code or data changed since the run that was killed" in said) == (again == 6)
     assert ("training a tokenizer" in said) == (change in ("data", "code"))
     tokenize("x", data, source, tmp_path / "whole", cores=1)
     assert files(target) == files(tmp_path / "whole")
