@@ -54,7 +54,7 @@ ROOT = Path(__file__).parents[2]
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--mistakes", help="a file with pickled mistakes and the lines of statements")
     parser.addoption("--verdicts", help="a file to which a line is added for each verdict")
-    parser.addoption("--until", type=float, default=inf, help="no mistake is tried after that time")
+    parser.addoption("--until", type=float, default=inf, help="half of the time is for measuring")
 
 
 def processor_seconds() -> float:
@@ -116,6 +116,7 @@ class Forks:
     def __init__(self, session: pytest.Session) -> None:
         self.items, self.config = session.items, session.config
         self.contexts: list[str] = []
+        self.all_ran = False
         self.seconds: dict[str, float] = {}
         self.broken: set[str] = set()
         self.lines: dict[str, dict[int, list[str]]] = {}
@@ -139,20 +140,25 @@ class Forks:
             self.contexts.pop()
             coverage.switch_context(self.contexts[-1])
 
-    def measure(self) -> None:
+    def measure(self, until: float) -> None:
+        """Run the tests, the last one after that time."""
         coverage = Coverage.current()
         assert coverage
         for item, after in zip(self.items, [*self.items[1:], None], strict=True):
+            late = time.time() > until
             for name in getattr(item, "fixturenames", ()):
                 self.fixtures[f"fixture {name}"].add(item.nodeid)
             self.contexts = [item.nodeid]
             coverage.switch_context(item.nodeid)
             before = processor_seconds()
-            reports = runtestprotocol(item, log=False, nextitem=after)
+            reports = runtestprotocol(item, log=False, nextitem=None if late else after)
             if any(report.failed for report in reports):
                 print(f"left out, as it fails under coverage: {item.nodeid}", flush=True)
                 self.broken.add(item.nodeid)
             self.seconds[item.nodeid] = processor_seconds() - before
+            if late:
+                break
+        self.all_ran = len(self.seconds) == len(self.items)
         self.contexts = []
         coverage.stop()
         data = coverage.get_data()
@@ -319,7 +325,8 @@ class Forks:
         while todo:
             killers: dict[str, list[Mistake]] = defaultdict(list)
             jobs = ((m, self.tests(m, statement(m))) for m in todo if time.time() < until)
-            for (mistake, names), word, failed in self.outcomes(jobs):
+            known = (job for job in jobs if job[1] or self.all_ran)
+            for (mistake, names), word, failed in self.outcomes(known):
                 assert mistake
                 row = {"key": mistake.key, "verdict": word, "path": mistake.path}
                 row |= {"line": mistake.line, "before": mistake.before, "after": mistake.after}
@@ -339,14 +346,15 @@ def pytest_runtestloop(session: pytest.Session) -> bool:
     os.environ["PYTEST_XDIST_WORKER"] = "fork"  # projects are shared as between workers
     forks = Forks(session)
     session.config.pluginmanager.register(forks)
-    forks.measure()
+    option = session.config.getoption
+    until = option("--until")
+    forks.measure((time.time() + until) / 2)
     forks.index()
     context = multiprocessing.get_context("fork")  # workers have the mistake, too
     multiprocessing.get_context = lambda method=None: context  # type: ignore[assignment,misc]
-    option = session.config.getoption
     made, lines = pickle.loads(Path(option("--mistakes")).read_bytes())
     statement = lambda m: lines[m.path].get(m.line, range(m.line, m.line + 1))  # noqa: E731
     with open(option("--verdicts"), "a", buffering=1) as out:
-        for row in forks.try_all(made, statement, option("--until")):
+        for row in forks.try_all(made, statement, until):
             print(json.dumps(row), file=out)
     return True
