@@ -28,12 +28,13 @@ T = TypeVar("T")
 
 def parts(folder: Path, split: str) -> list[Path]:
     """The parts of a split in order; raises UserError if there is none or one is missing."""
-    paths = sorted(folder.glob(f"{split}-*.parquet"))
-    if not paths:
+    found = {*folder.glob(f"{split}-*.parquet")}
+    if not found:
         raise UserError(f"{folder}: no {split} part of a corpus here; run `dvc repro data`")
-    for number, path in enumerate(paths):
-        if path != (expected := part_path(folder, split, number)):
-            raise UserError(f"{expected} is missing; run `dvc repro data`")
+    paths = [part_path(folder, split, number) for number in range(len(found))]
+    for path in paths:
+        if path not in found:
+            raise UserError(f"{path} is missing; run `dvc repro data`")
     return paths
 
 

@@ -73,6 +73,16 @@ def test_a_truncated_or_foreign_part_is_named(part):
         list(documents(part))
 
 
+@rejects("corpus.parts: return «paths→sorted(paths)»", "part 10 before part 2")
+def test_parts_are_in_the_order_of_their_numbers(tmp_path, monkeypatch):
+    """Also where these have more digits than a name has room for: of 3 TB of text and more."""
+    short = lambda folder, split, number: folder / f"{split}-{number}.parquet"  # noqa: E731
+    monkeypatch.setattr(corpus, "part_path", short)
+    for number in range(12):
+        short(tmp_path, "train", number).touch()
+    assert parts(tmp_path, "train") == [short(tmp_path, "train", number) for number in range(12)]
+
+
 def test_missing_parts_are_named(tmp_path):
     with pytest.raises(UserError, match="no train part of a corpus here; run `dvc repro data`"):
         parts(tmp_path, "train")
