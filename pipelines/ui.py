@@ -85,7 +85,8 @@ def main(port: int = 5000) -> None:
         try:
             wait_for(base)
             show(address(store, base))
-            server.wait()
+            if code := server.wait():
+                raise UserError(f"MLflow ended with exit code {code}; its output is above")
         finally:
             server.terminate()
 

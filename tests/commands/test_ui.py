@@ -6,7 +6,7 @@ import signal
 import socket
 import subprocess
 import sys
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from unittest.mock import Mock
 
 import pytest
@@ -59,6 +59,18 @@ def test_a_server_that_hangs_is_one_line_and_is_ended(workspace, monkeypatch, ca
         ui.main(5001)
     assert "http" not in capsys.readouterr().out
     assert hanging.returncode == -signal.SIGTERM
+
+
+@rejects("ui.main: server.wait()«→ and 0»", "an exit code is lost")
+@pytest.mark.parametrize("code", [0, 3])
+def test_a_server_that_fails_is_no_success(workspace, monkeypatch, code):
+    ended = subprocess.Popen([sys.executable, "-c", f"raise SystemExit({code})"])
+    monkeypatch.setattr(ui, "serve", lambda port: ended)
+    for name in ("wait_for", "show"):
+        monkeypatch.setattr(ui, name, Mock())
+    monkeypatch.setattr(ui.signal, "signal", Mock())
+    with pytest.raises(UserError, match="exit code 3") if code else nullcontext():
+        ui.main(5001)
 
 
 @pytest.mark.slow
