@@ -2,6 +2,7 @@
 
 import shutil
 from contextlib import redirect_stderr
+from dataclasses import replace
 from io import StringIO
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,10 +20,12 @@ from pipelines.train.core import trainer as fit_module
 from pipelines.train.core.checkpoint_callback import Checkpoints
 from pipelines.train.core.manifest import make_manifest
 from pipelines.train.core.segments import (
+    Segment,
     budget_path,
     segments,
     steps_taken as planned_steps,
 )
+from pipelines.train.core.trainer import last_good
 from tests.support.kills import killed
 from tests.support.mutants import rejects
 from tests.support.training import RUN, find, losses, resume, same, tracked_runs, train_run
@@ -263,3 +266,33 @@ def test_several_workers_ask_for_the_time_at_every_tenth_step_alone():
     asked = [each.step for each in steps if Checkpoints.agreed(each, several, True)]
     assert asked == [10, 20, 30]
     assert all(Checkpoints.agreed(each, alone, True) for each in steps)
+
+
+@rejects("trainer.last_good: «int(path.stem)→path.name»", "the last good checkpoint by its text")
+@rejects(
+    "Checkpoints.save: «int(path.stem) <= trainer.global_step→path <= target»",
+    "the newest checkpoint deleted as an old one",
+)
+def test_steps_of_more_digits_than_a_name_has_room_for_are_newer(tmp_path):
+    """A step of the trunk as one of a decay."""
+    steps = (99_999_998, 99_999_999, 100_000_000)
+    segment = Segment(Budget(10, steps[-1], True), steps[1], {})
+    (tmp_path / "decay-10").mkdir()
+    for folder, step in (
+        (tmp_path, steps[0]),
+        (tmp_path, steps[1]),
+        (tmp_path / "decay-10", 10**8),
+    ):
+        (folder / f"{step:08d}.ckpt").touch()
+    assert last_good(tmp_path, segment).endswith("decay-10/100000000.ckpt")
+
+    whole = replace(segment, trunk=steps[-1])
+    (tmp_path / "99999999.ckpt").unlink()
+    callback = Checkpoints(tmp_path, 0.0, whole, Mock(), {})
+    for step in (99_999_999, 100_000_000, 100_000_001):
+        write = Mock(side_effect=lambda path, weights_only: path.touch())
+        trainer = Mock(global_step=step, is_global_zero=True, save_checkpoint=write)
+        callback.segment = replace(whole, trunk=step)
+        callback.save(trainer)
+        kept = sorted(int(path.stem) for path in tmp_path.glob("*.ckpt"))
+        assert kept == [step - 1, step]

@@ -81,7 +81,8 @@ class Checkpoints(StepCallback):
         self.took = self.written - start
         if trainer.is_global_zero:
             # later ones are there where a smaller budget was lost, and is trained for again
-            for old in [path for path in numbered(folder) if path <= target][:-2]:
+            known = [path for path in numbered(folder) if int(path.stem) <= trainer.global_step]
+            for old in known[:-2]:
                 old.unlink()
 
     def keep(self, trainer: L.Trainer, target: Path) -> None:

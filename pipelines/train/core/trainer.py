@@ -258,7 +258,7 @@ def fit_segment(spec: RunSpec, process: Process, start: Start, watch: Watch | No
 def last_good(folder: Path, segment: Segment) -> str:
     """In words, the checkpoint that a run which failed leaves behind."""
     paths = (numbered(segment.folder(folder, step)) for step in (segment.trunk, segment.steps))
-    newest = max(chain(*paths), key=lambda path: path.name, default=None)
+    newest = max(chain(*paths), key=lambda path: int(path.stem), default=None)
     return f"last good checkpoint: {newest}" if newest else "no checkpoint was written yet"
 
 
