@@ -17,19 +17,24 @@ from tests.support.mutants import rejects
 def test_an_answer_is_right_if_all_its_tokens_are(measured, monkeypatch, rng, source, answer):
     process = PROCESSES[source]
     rows = process.sample(8, rng)
+    wrong = rows.clone()
+    wrong[:2, -1] = (rows[:2, -1] + 1) % 4  # the last token of two
     prompts = []
 
     def generate(_model, prompt, new, *, temperature, **_):
         assert (new, temperature) == (answer, 0)
         prompts.append(prompt)
-        written = rows.clone()
-        written[:2, -1] = 0 * written[:2, -1] + (rows[:2, -1] + 1) % 4  # the last token is wrong
-        return written
+        first = sum(map(len, prompts[:-1]))
+        return wrong[first : first + len(prompt)]
 
     monkeypatch.setattr(answer_accuracy, "generate", generate)
     chunks = [Chunk(i, 0, row.numpy()) for i, row in enumerate(rows)]
     model = tiny(0, len(process.symbols), process.row - 1)
     data = ProcessData(source, 8, 8)
-    evaluation, _ = measured(answer_accuracy, model, chunks, data)
+    evaluation, _ = measured(
+        answer_accuracy, model, chunks, data, batch_tokens=3 * model.config.context
+    )
     assert evaluation.answers_right.mean == 0.75
-    assert torch.equal(*prompts, rows[:, :-answer])
+    assert evaluation.answers_right.se == pytest.approx((0.75 * 0.25 / 7) ** 0.5)
+    assert [len(each) for each in prompts] == [3, 3, 2]
+    assert torch.equal(torch.cat(prompts), rows[:, :-answer])

@@ -97,3 +97,20 @@ def test_a_baseline_and_a_model_whose_tokens_follow_from_z_have_no_ratio(
     noises.clear()
     assert figures_of(of_bytes(latent_bits=1)).ratio
     assert len(noises[0][:, -1].unique()) == 2, "a latent of one bit has two z"
+
+
+@rejects(
+    "steering_figures: ratio=«Estimate.over_documents(result.between, result.within)→"
+    "Estimate.over_documents(result.between / result.within)»",
+    "a mean of ratios",
+)
+def test_figures_of_steering_are_means_over_prompts_and_their_ratio_one_of_sums(rng):
+    """Of two prompts, continuations of the same z 0.1 and 0.5 apart, of others 0.3 and 0.7."""
+    z = torch.tensor([0, 0, 1, 1])
+    same = z[:, None] == z
+    apart = torch.stack([torch.where(same, *each) for each in ((0.1, 0.3), (0.5, 0.7))]).double()
+    apart *= 1 - torch.eye(4)
+    found = steering.steering_figures(apart, z, rng)
+    assert (found.same.mean, found.different.mean) == pytest.approx((0.3, 0.5))
+    assert (found.same.se, found.different.se) == pytest.approx((0.2, 0.2))
+    assert found.ratio.mean == pytest.approx(0.5 / 0.3)  # that of the two would be 2.2

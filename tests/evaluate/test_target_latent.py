@@ -166,6 +166,28 @@ def test_sequences_come_back_from_their_z(monkeypatch, rng, ahead):
     assert found.noise == 1 if ahead == 1 else found.noise < 0.15
 
 
+@rejects("target_latent.reconstruction: «fmean(valid)→valid[0]»", "the first sequence for all")
+@rejects("target_latent.reconstruction: «fmean(distances)→distances[-1]»", "the last for all")
+@rejects("target_latent.reconstruction: «fmean(overlaps)→max(overlaps)»", "the best for all")
+def test_figures_of_what_comes_back_are_means_over_sequences(monkeypatch, rng):
+    """Of four, two as they were, one three places too early, one nothing but '!'."""
+    monkeypatch.setattr("pipelines.evaluate.target_latent.generate", speaks)
+    rows, starts = sample_with_starts(300, rng)
+    rows = rows[starts >= 4]
+    rows = rows[(rows == BANG).sum(1) > 0][:4]
+    bits = torch.stack(
+        [spoken(row[None], ahead)[0] for row, ahead in zip(rows, (1, 4, 1, 1), strict=True)]
+    )
+    bits[3, PROMPT - 1 :] = torch.tensor(BANG) >> torch.arange(5) & 1
+    alone = [reconstruction(tiny(5), rows[i : i + 1], bits[i : i + 1], rng, CPU) for i in range(4)]
+    found = reconstruction(tiny(5), rows, bits, rng, CPU)
+    assert [each.valid for each in alone] == [1, 1, 1, 0] and found.valid == 0.75
+    distances = [each.distance for each in alone]
+    assert distances == [pytest.approx(0), pytest.approx(3), pytest.approx(0), None]
+    assert found.distance == pytest.approx(1)  # of three
+    assert found.noise == pytest.approx(sum(each.noise for each in alone) / 4)
+
+
 def test_what_no_sequence_has_is_null(monkeypatch, rng):
     """Neither a letter nor a '!' in any of the sequences, as they were and as they came back."""
     blank = torch.full((2, 66), ALPHABET.index("_"))

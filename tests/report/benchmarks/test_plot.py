@@ -20,7 +20,7 @@ def budgets(shift):
     return [
         {"tokens": tokens, "listed": tokens, "annealed": tokens == 4_000_000,
          "tasks": {key: {"value": value + shift, "se": 0.02} for key in TASKS}}
-        for tokens, value in ((1_000_000, 0.1), (2_000_000, 0.2), (4_000_000, 0.5))
+        for tokens, value in ((512_000, 0.1), (2_000_000, 0.2), (4_000_000, 0.5))
     ]  # fmt: skip
 
 
@@ -67,3 +67,7 @@ def test_seeds_are_dots_lines_go_through_means_and_snapshots_are_hollow(found):
     ):
         assert heights(axes, color=colour, **look) == [pytest.approx(expected)]
     assert len(heights(axes, color=colour)) == 4
+    snapshots = next(line for line in axes.lines if line.get_linestyle() == ":")
+    assert list(snapshots.get_xdata()) == [512_000, 2_000_000]
+    assert axes.get_xlim() == pytest.approx((0.9 * 512_000, 1.1 * 4_000_000))
+    assert [tick.get_text() for tick in axes.get_xticklabels()] == ["0.512", "2", "4"]

@@ -141,16 +141,17 @@ def test_an_arm_without_a_suite_is_left_out_and_one_without_a_task_has_a_gap(tmp
 BASE, FREE = {2000: 0.0, 4334: 0.2, 6500: 0.4}, {2000: 0.9, 4334: 0.3, 6500: 0.42}
 
 
-def late(folder, free, base=BASE, se=0.02):
+def late(folder, free, base=BASE, se=0.02, first_se=None, scores=None):
     """With scores at token budgets; at None the task was skipped."""
     write_experiment(folder, PAIR, {})
+    errors = {2000: se, 4334: first_se or se}
     for name, values in (("base", base), ("free", free)):
         budgets = [
-            {"tokens": tokens, "listed": tokens, "annealed": tokens == 6500,
-             "tasks": {"facts": {"value": value, "se": se}} if value is not None else {}}
-            for tokens, value in values.items()
+            {"tokens": n, "listed": n, "annealed": n == 6500,
+             "tasks": {"facts": {"value": v, "se": errors.get(n, se)}} if v is not None else {}}
+            for n, v in values.items()
         ]  # fmt: skip
-        write_suite(folder, name, {"facts": task(0.3)}, budgets=budgets)
+        write_suite(folder, name, {"facts": task(0.3)}, (scores or {}).get(name), budgets=budgets)
     (found,) = benchmarks(arms_of(folder))
     return found
 
@@ -164,6 +165,32 @@ def test_the_last_third_is_a_mean_over_its_budgets(tmp_path):
     # seeds of small models may have the very same score; that alone is no evidence
     wide = late(tmp_path / "b", FREE, se=0.05).last_third["facts"]["free"]
     assert wide.verdict == "no difference"
+
+
+@rejects("score_error: «late or→»", "means over the last third judged by the final documents")
+@rejects(
+    "late_values: «over_seeds(→»[score_of(budget.tasks[task.key]) for budget in late]«)→[-1]»",
+    "the last third judged by its last budget",
+)
+def test_the_last_third_is_judged_by_its_own_errors(tmp_path):
+    """Not by those of the final documents, whose scores are stored; means over its two budgets."""
+    scores = {"base": {"facts": [0.0, 1.0] * 50}, "free": {"facts": [0.001, 1.0] * 50}}
+    cell = late(tmp_path, FREE, se=0.02, first_se=0.06, scores=scores).last_third["facts"]["free"]
+    assert (cell.value.mean, cell.value.se) == pytest.approx((0.36, 0.04))
+    assert cell.difference.documents == pytest.approx(hypot(0.04, 0.04))
+    assert cell.verdict == "no difference"
+
+
+@rejects("table.scores: if «all→any»(", "an arm whose first seed alone was scored alike")
+@rejects("report.benchmarks.table.benchmarks: if «all→any»", "an arm of which one seed was scored")
+def test_an_arm_is_compared_if_all_its_seeds_were_scored_alike(tmp_path):
+    names = ("base_s0", "free_s0", "free_s1")
+    tasks = {name: {"facts": task(0.3), "sums": task(0.4)} for name in names}
+    tasks["free_s1"]["sums"] = task(0.4, shots=5)
+    (found,) = benchmarks(arms_with(tmp_path, tasks))
+    assert [{*found.final[key]} for key in ("facts", "sums")] == [{"base", "free"}, {"base"}]
+    set_suite_run(tmp_path, "free_s1", False)
+    assert [arm.name for arm in benchmarks(arms_of(tmp_path))[0].arms] == ["base"]
 
 
 def test_last_thirds_of_unlike_budgets_or_of_one_are_not_compared(tmp_path):

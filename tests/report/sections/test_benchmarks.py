@@ -5,7 +5,15 @@ from dataclasses import replace
 import pytest
 
 from pipelines.report.markdown import escaped
-from pipelines.report.sections.benchmarks import benchmarks, beside, exceptions, paper_scores
+from pipelines.report.sections.benchmarks import (
+    benchmarks,
+    beside,
+    exceptions,
+    monte_carlo,
+    paper_cells,
+    paper_scores,
+)
+from tests.support.mutants import rejects
 from tests.support.pages import check_report, text_of
 from tests.support.results import analysis_of, make_report, run, task, write_experiment, write_suite
 
@@ -135,3 +143,26 @@ def test_without_a_baseline_nothing_is_compared(tmp_path):
     tasks = {name: {"mbpp": mbpp(0.3)} for name in list(ARMS)[1:]}
     analysis = analysis_of(write(tmp_path, tasks))
     assert not analysis.benchmarks[0].compared()
+
+
+@rejects("monte_carlo_cell: «fmean(errors)→errors[0]»", "the error of the first seed")
+@rejects("monte_carlo_cell: «fmean(shares)→shares[-1]»", "the share of the last seed")
+@rejects("exceptions: if «any→all»(cut)", "cut prompts unsaid where some run cut none")
+@rejects("paper_cells: sorted(paper.kappas & kappas(family)«→, key=fraction»)", "κ sorted as text")
+def test_figures_of_seeds_are_averaged_and_thresholds_rise_as_numbers(tmp_path):
+    seeds = [{"mc_error": 0.01, "undecided": 0.5}, {"mc_error": 0.03, "undecided": 0.1}]
+    seeds[1]["truncated"] = 12
+    free = {f"two_s{seed}": run("text", kappa=2.0, seed=seed) for seed in (0, 1)}
+    runs = {"base": run("text"), **free} | {
+        name: run("text", kappa=kappa) for name, kappa in (("half", 0.5), ("one", 1.0))
+    }
+    write_experiment(tmp_path, runs, {})
+    for name in runs:
+        changes = seeds[runs[name]["seed"]] if name in free else {}
+        write_suite(tmp_path, name, {"mbpp": mbpp(0.3, **changes)})
+    (family,) = analysis_of(tmp_path).benchmarks
+    (errors,) = monte_carlo(family)
+    assert dict(zip(errors.head, errors.rows[0], strict=True))["two"] == "± 0.020, 30.0 %"
+    assert "0 to 12" in exceptions(family)[0]
+    heads = [*paper_cells(family, beside(family), family.tasks[0])]
+    assert [head.rpartition(" ")[2] for head in heads] == ["baseline", "1/2", "1", "2"]

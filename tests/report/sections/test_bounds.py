@@ -1,6 +1,12 @@
 """The tables of bounds, read from results written by hand."""
 
-from pipelines.report.sections.bounds import bounds
+import re
+
+from pipelines.artifacts.results import Details, Estimate, EvaluationResult, Figures
+from pipelines.artifacts.run_results import RunResults
+from pipelines.compare.arms import Arm
+from pipelines.config.schema import EvaluationConfig, Run
+from pipelines.report.sections.bounds import bounds, how_to_read
 from pipelines.report.verdicts import findings
 from tests.support.mutants import rejects
 from tests.support.pages import by_name, tables
@@ -26,3 +32,25 @@ def test_what_a_calibration_picked_is_shown_and_a_loose_number_says_so(tmp_path)
     row = by_name(next(tables(findings(analysis))))["free"]
     assert "0.6000 ± 0.0100 (not converged)" in row["bound, bits per token"]
     assert row["verdict"] == "not decided: the bound is loose"
+
+
+@rejects(
+    "how_to_read: bounds, key=lambda bound: bound.«monte_carlo or 0→se»)", "the largest of others"
+)
+@rejects("how_to_read: half = «max→min»", "the tightest bound's distance as the largest")
+def test_the_largest_error_of_a_filter_is_beside_the_error_of_the_same_bound():
+    """And the largest half of a variance is another arm's."""
+    arms = []
+    for name, (se, own, half) in {
+        "a": (0.3, 0.01, 0.2),
+        "b": (0.1, 0.04, 0.5),
+        "c": (0.2, 0.02, 0.9),
+    }.items():
+        figures = Figures(filtering=Estimate(1.0, se, own, half))
+        evaluation = EvaluationResult(9, 99, 1.0, figures)
+        spec = Run(kappa_bits=1.0)
+        arms.append(
+            Arm(name, [RunResults(name, spec, 3, "text", evaluation, Details([], [], []), [])])
+        )
+    _, words = how_to_read(arms, "bits_per_token", False, EvaluationConfig(particles=8))
+    assert re.findall(r"\d\.\d{5}", words) == ["0.04000", "0.10000", "0.90000"]

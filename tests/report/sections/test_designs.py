@@ -1,5 +1,7 @@
 """Designs of the latent side by side, read from results written by hand."""
 
+from dataclasses import replace
+
 import pytest
 
 from ftmodel.costs.training import flops_per_token
@@ -65,7 +67,17 @@ def test_the_table_has_a_row_for_each(analysis, tmp_path, monkeypatch):
     assert linear["− baseline"] == "−0.0500, lower"
     assert linear["− larger baseline"] == "−0.0400, lower"
     assert (linear["valid"], linear["spread"]) == ("1.00", "2.5 → 2.5")
-    assert linear["tokens/s in training"].replace(",", "").isdigit()
+    # 65 tokens a step at 32.5, 65 and 130 a second: 4 s, whichever arm; then twice as fast
+    arm = analysis.arms[[arm.name for arm in analysis.arms].index("linear")]
+    assert linear["tokens/s in training"] == f"{arm.trained_tokens / 4:,.0f}"
+    curve = arm.runs[1].curve
+    arm.runs[1].curve = [
+        replace(each, tokens_per_second=2 * each.tokens_per_second) for each in curve
+    ]
+    (table,) = tables(designs(analysis))
+    arm.runs[1].curve = curve
+    speed = by_name(table)["linear"]["tokens/s in training"]
+    assert speed == f"{arm.trained_tokens * (1 / 4 + 1 / 2) / 2:,.0f}"
     assert linear["design"] == "map linear, H 40"
     configs = {arm.name: arm.first.config for arm in analysis.arms}
     assert configs["linear"].latent_bits == 40

@@ -121,9 +121,24 @@ def test_curve_is_ce_and_of_a_free_transformer_ce_plus_kl_with_its_ce_dashed():
     ce = [1, 0.5, 0.25]
     (axes,) = drawn_curves([arm("base", BASE)]).axes
     assert lines(axes) == [("-", pytest.approx(ce))]
+    assert list(axes.lines[0].get_xdata()) == [1, 2, 4]  # millions
     bound, kl = drawn_curves([arm("free", FREE)]).axes
     assert lines(bound) == [("-", pytest.approx([1.5, 1, 0.75])), ("--", pytest.approx(ce))]
     assert lines(kl) == [("-", [0.5, 0.5, 0.5])]
+
+
+@rejects("training_curves: latent = «any→all»", "no KL beside a baseline")
+@rejects("training_curves: lowest = «min→max»", "an axis that ends above the curves")
+def test_held_out_windows_are_dots_at_their_tokens_and_a_vanishing_ce_does_not_stretch_the_axis():
+    scored = [replace(row, others={"held_out_bound_bits": 0.9 / row.step}) for row in BASE[1:]]
+    near = [replace(row, ce_nats=1e-9) for row in FREE]
+    figure = drawn_curves([arm("base", [BASE[0], *scored]), arm("free", near)])
+    bounds, kl = figure.axes
+    dots = next(line for line in bounds.lines if line.get_marker() == "o")
+    assert dots.get_xydata().tolist() == [[2, 0.45], [4, 0.225]]
+    assert bounds.get_ylim()[0] == pytest.approx(0.25 / 5)
+    assert len(kl.lines) == 1
+    assert "held-out windows" in [text.get_text() for text in figure.legends[0].get_texts()]
 
 
 def test_seeds_look_like_their_arm_and_thresholds_are_dotted_in_its_colour():
@@ -154,7 +169,7 @@ def test_a_row_a_run_and_a_column_a_sequence():
 
 
 def test_values_stand_at_their_logarithms_and_0_apart():
-    assert log_places([4, 1, 2]) == {1: 0, 2: 1, 4: 2}
+    assert [*log_places([16, 1, 2]).items()] == [(1, 0), (2, 1), (16, 4)]
     assert log_places([1, 0, 2]) == {0: -1, 1: 0, 2: 1}
 
 

@@ -10,6 +10,7 @@ from ftmodel.analysis.differences import margin
 from ftmodel.analysis.trend import Trend
 from pipelines.compare.ladder import LARGER_TAX, TAX, ladders
 from pipelines.report.sections.ladder import PUBLISHED, TARGET, draw, format_factor, ladder, trend
+from tests.support.mutants import rejects
 from tests.support.pages import numbers, tables, text_of
 from tests.support.results import analysis_of, change, run, with_seeds, write_experiment
 
@@ -89,3 +90,27 @@ def test_without_a_ladder_there_is_no_section_and_two_sizes_have_no_line(analysi
     assert not ladder(without(analysis, "_c"))
     (smaller,) = ladders(without(analysis, "plus_c", "fewer_c").arms)
     assert trend(smaller, 1.0, LARGER_TAX) is None and trend(smaller, 1.0, TAX)
+
+
+@rejects("Ladder.kappas: «set.intersection→set.union»", "a threshold that one size has")
+@rejects("Ladder.kappas: self.rungs)«→, key=str»", "κ = 0.5 before κ = 0.00001")
+@rejects("ladder: rungs.sort(key=lambda each: «each.parameters→str(each.parameters)»)", "as text")
+@rejects("ladder: if «max(ratios)→ratios[-1]» <=", "the first size at other tokens per parameter")
+def test_sizes_and_thresholds_rise_as_numbers_and_every_size_has_them(tmp_path):
+    """Named and written down from the largest on; of κ = 1 one size has no arm."""
+    arms = {}
+    for name, size in reversed(SIZES.items()):
+        spec = run("text", model=name, tokens=4 * size)
+        arms[f"base_{name}"] = spec
+        kappas = (0.5, 1e-5, 1.0) if name != "b" else (0.5, 1e-5)
+        arms |= {f"k{i}_{name}": spec | {"kappa_bits": k} for i, k in enumerate(kappas)}
+    write_experiment(tmp_path, arms, {})
+    for name, spec in arms.items():
+        change(tmp_path, name, "evaluation.json", parameters=SIZES[spec["model"]])
+    analysis = analysis_of(tmp_path)
+    (found,) = ladders(analysis.arms)
+    assert [rung.parameters for rung in found.rungs] == [300_000, 1_000_000, 3_000_000]
+    assert found.kappas == [1e-5, 0.5]  # as text the other way round
+    for arm in analysis.arms:
+        arm.first.evaluation.trained_tokens *= 1 + arm.name.endswith("_a")
+    assert ladders(analysis.arms) == []
