@@ -302,7 +302,7 @@ def test_all_code_of_a_stage_is_among_what_dvc_runs_it_again_for(stage):
 
 
 @rejects(
-    'Bound.verdict: ")«→\n\n    def steps(self) -> int: ...»',
+    'Bound.verdict: " ")«→\n\n    def steps(self) -> int: ...»',
     "a type of settings that computes what no stage depends on",
 )
 def test_types_of_settings_compute_nothing_that_decides_a_result():

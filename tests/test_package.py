@@ -95,7 +95,7 @@ def test_what_the_pipeline_imports_is_declared_and_the_rest_is_not(needs):
     assert ours.extras == {*PIPELINE, "s3"}
 
 
-@rejects('EXTRAS: ray": "«cluster→suite»', "another extra named than the one that is missing")
+@rejects('cli.EXTRAS: ray": "«cluster→suite»', "another extra named than the one that is missing")
 def test_what_needs_an_extra_is_imported_where_that_extra_is_used(distributions):
     named = {}
     for extra, homes in HOMES.items():

@@ -23,15 +23,15 @@ def two_levels(spread):
 
 
 @rejects(
-    "merged: «log(len(nll)) - (-nll).logsumexp→nll.mean»",
+    "calibration.merged: «log(len(nll)) - (-nll).logsumexp→nll.mean»",
     "logarithms averaged in place of probabilities",
 )
 @rejects(
-    "calibrate: or «→particles > MIN_PARTICLES or »2",
+    "calibration.calibrate: or «→particles > MIN_PARTICLES or »2",
     "particles that are doubled once, whatever that gains",
 )
 @rejects(
-    "calibrate: «sqrt(tokens.sum().item() / scored_tokens)→1.0»",
+    "calibration.calibrate: «sqrt(tokens.sum().item() / scored_tokens)→1.0»",
     "the error of the calibration text taken for that of the scored text",
 )
 @pytest.mark.parametrize(("most", "picked"), [(512, 64), (64, 64), (60, 32), (3, 3)])
@@ -53,7 +53,7 @@ def test_particles_are_doubled_until_that_gains_a_tenth_of_the_error(most, picke
 
 
 @rejects(
-    "calibrate: = estimates(particles, «share→shares[0]»",
+    "calibration.calibrate: = estimates(particles, «share→shares[0]»",
     "particles that are doubled with another share",
 )
 def test_particles_are_doubled_with_the_share_that_was_picked():
@@ -68,8 +68,10 @@ def test_particles_are_doubled_with_the_share_that_was_picked():
     assert (found.proposal, found.particles) == (0.5, 64)
 
 
-@rejects("calibrate: «hopeless or→»", "particles spent where none suffice")
-@rejects("calibrate: «8 * particles >= most and→»", "a loose bound to save a few seconds")
+@rejects("calibration.calibrate: «hopeless or→»", "particles spent where none suffice")
+@rejects(
+    "calibration.calibrate: «8 * particles >= most and→»", "a loose bound to save a few seconds"
+)
 def test_it_gives_up_at_an_eighth_of_the_most_particles_where_all_would_not_do():
     for most, picked in ((513, 128), (512, 64)):
         found = calibrate(two_levels(lambda _: 20.0), LENGTHS, 4 * 16 * 65, most)
@@ -102,11 +104,11 @@ def planted(factor):
 
 
 @rejects(
-    'calibrate: «best_share(tried, tokens)→calibrate.__dict__.setdefault("share", '
-    "best_share(tried, tokens))»",
+    "calibration.calibrate: «best_share(tried, "
+    'tokens)→calibrate.__dict__.setdefault("share", best_share(tried, tokens))»',
     "the share of another run",
 )
-@rejects("calibrate: [«share→shares[0]»", "the share that was picked is not used")
+@rejects("calibration.calibrate: tried[«share→shares[0]»", "the share that was picked is not used")
 def test_the_share_of_a_planted_z_is_found(rng):
     """A quarter and a half of the encoder's logits are exactly the posterior's, by which every
     estimate is exact with the fewest particles.
@@ -130,7 +132,10 @@ def test_the_share_of_a_planted_z_is_found(rng):
         assert found.shares[0] > found.shares[share] + 0.01
 
 
-@rejects("best_share: «filter(near, tried)→[lowest]»", "a share picked by the noise of its bound")
+@rejects(
+    "calibration.best_share: «filter(near, tried)→[lowest]»",
+    "a share picked by the noise of its bound",
+)
 def test_filters_that_agree_on_a_higher_bound_are_not_picked():
     """A bound that is higher by 1.9 of its standard errors may be so by chance, by 2.1 not."""
     signs = torch.tensor([1.0, -1, 1, -1], dtype=torch.float64)[:, None]

@@ -176,7 +176,7 @@ def test_the_error_over_documents_is_paired_and_a_ratio_of_sums():
 
 
 @rejects(
-    "interaction_squares: «residuals - residuals→scores - scores»",
+    "differences.interaction_squares: «residuals - residuals→scores - scores»",
     "what a seed does to all documents in the interaction",
 )
 def test_the_interaction_is_what_seeds_move_on_single_documents():
@@ -220,9 +220,9 @@ def false_alarms(seeds, spreads, documents):
     "both)→margin(seeds.error, seeds.freedom)»",
     "documents left out of the verdict where there are seeds",
 )
-@rejects("differences.threshold: «, both→»", "the larger of two errors in place of both")
+@rejects("differences.threshold: )«, both→»", "the larger of two errors in place of both")
 @rejects(
-    "margin: «float(stdtrit(freedom, 1 - LEVEL / 2))→2.0»",
+    "differences.margin: «float(stdtrit(freedom, 1 - LEVEL / 2))→2.0»",
     "two standard errors of two seeds taken for a test",
 )
 @pytest.mark.parametrize(
@@ -246,7 +246,7 @@ def test_equal_arms_are_told_apart_in_one_case_of_twenty(seeds, spreads, documen
 
 
 @rejects(
-    "pooled_error: «pool.freedom→len(seeds) + len(other_seeds) - 2»",
+    "differences.pooled_error: «pool.freedom→len(seeds) + len(other_seeds) - 2»",
     "a pooled spread with the t of two arms",
 )
 def test_pooling_sees_with_two_seeds_what_two_arms_alone_do_not():

@@ -28,7 +28,7 @@ def channel(n, rng, encode, values):
 
 
 @rejects(
-    "log_posteriors: «→.roll(-1, 1)» # log q(z_0 … z_t | S), (n, T, S) sequences",
+    "latent_probe.log_posteriors: «→.roll(-1, 1)» # log q(z_0 … z_t | S), (n, T, S) sequences",
     "a probe that has read the z after",
 )
 def test_a_label_written_out_is_known_digit_by_digit_and_not_before(rng):

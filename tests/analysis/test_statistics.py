@@ -10,7 +10,7 @@ from tests.support.mutants import rejects
 
 
 @rejects(
-    "mean_and_error: «mean * sizes→totals.mean()»",
+    "statistics.mean_and_error: «mean * sizes→totals.mean()»",
     "standard error as if all documents had one size",
 )
 def test_the_standard_error_of_a_mean_over_documents(rng):

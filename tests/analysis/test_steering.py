@@ -16,7 +16,7 @@ def test_the_distance_is_the_share_of_tokens_that_are_not_in_the_other():
 
 
 @rejects(
-    "mean_distance: «& ~torch.eye(len(chosen), dtype=torch.bool)→»",
+    "steering.mean_distance: «& ~torch.eye(len(chosen), dtype=torch.bool)→»",
     "a continuation compared with itself",
 )
 def test_means_are_over_pairs_of_different_continuations(rng):

@@ -14,14 +14,16 @@ from tests.support.tokenizers import END, MIXED, STYLES, TEXT, byte_tokenizer, e
     "bytes that are not UTF-8 as ids",
 )
 @rejects(
-    'ByteTokenizer.sizes: (text«→.decode(errors="replace")»',
+    'ByteTokenizer.sizes: len(text«→.decode(errors="replace")»',
     "characters of a token counted for its bytes",
 )
 @rejects(
-    "stretches: «ESCAPED_OR_SPACE if fallback else→»", "a ▁ that stands in a text taken for a space"
+    "byte_tokenizer.stretches: «ESCAPED_OR_SPACE if fallback else→»",
+    "a ▁ that stands in a text taken for a space",
 )
 @rejects(
-    "spelled: «bytes.fromhex(byte[1]) if byte else→»", "the name of a byte counted for the byte"
+    "byte_tokenizer.spelled: «bytes.fromhex(byte[1]) if byte else→»",
+    "the name of a byte counted for the byte",
 )
 @every_style
 @given(text=MIXED)

@@ -91,7 +91,7 @@ def ours(make_model, tmp_path):
 
 
 @rejects(
-    "GgufWeights.__init__: tensors«→ if t.name in theirs»}",
+    "GgufWeights.__init__: .tensors«→ if t.name in theirs»}",
     "unknown tensors of a GGUF file left out",
 )
 def test_a_tensor_that_transformers_leaves_out_is_refused(ours, tmp_path):

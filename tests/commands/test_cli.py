@@ -55,9 +55,11 @@ def test_every_module_that_can_be_run_is_a_command():
             assert text.splitlines()[-1].strip() in ours, path
 
 
-@rejects("declared: «→import_module(module)\n    »path =", "help that imports", case="train --help")
 @rejects(
-    "declared: «→import_module(module)\n    »path =", "help of all that imports", case="--help"
+    'cli.declared: " «→import_module(module)\n    »path', "help that imports", case="train --help"
+)
+@rejects(
+    'cli.declared: " «→import_module(module)\n    »path', "help of all that imports", case="--help"
 )
 @pytest.mark.parametrize("arguments", ["--help", "train --help", "train"])
 def test_help_and_wrong_usage_import_neither_torch_nor_ray(arguments):
@@ -111,7 +113,9 @@ def test_arguments_pass_through_as_they_are(monkeypatch, name, given, arguments)
     assert arguments.items() <= calls[0].items()
 
 
-@rejects('give_cache: «del os.environ["TORCHINDUCTOR_CACHE_DIR"]→»', "a folder that takes no cache")
+@rejects(
+    'cli.give_cache: «del os.environ["TORCHINDUCTOR_CACHE_DIR"]→»', "a folder that takes no cache"
+)
 def test_a_folder_that_takes_no_cache_is_left_in_one_line(monkeypatch, capsys):
     """PyTorch's modules could not even be imported."""
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", "/proc/self/x")

@@ -166,7 +166,9 @@ def test_what_the_library_has_cached_is_not_taken_for_another_commit(hub, projec
         score_piqa()
 
 
-@rejects("key_of: «, kwargs→»]", "all files of a dataset of benchmarks in one folder")
+@rejects(
+    "benchmark_data.key_of: «, kwargs→»]", "all files of a dataset of benchmarks in one folder"
+)
 def test_two_parts_of_a_dataset_lie_apart_and_so_do_configurations_and_datasets(hub, project):
     first = ("a/b", None, "x.csv")
     wanted = [first, ("a/b", None, "y.csv"), ("a/b", "small", "x.csv"), ("a/c", None, "x.csv")]

@@ -46,7 +46,7 @@ def test_a_port_that_is_taken_is_one_line():
 
 
 @rejects(
-    'wait_for: «raise UserError(f"MLflow did not start at {base}; its output is above") '
+    'ui.wait_for: «raise UserError(f"MLflow did not start at {base}; its output is above") '
     "from None→pass»",
     "the address of a server that hangs",
 )

@@ -34,10 +34,10 @@ def readable():
 
 
 @rejects(
-    'intact: «lockfile.read_bytes().endswith(b"\\n")→True»',
+    'dvc_repair.intact: «lockfile.read_bytes().endswith(b"\\n")→True»',
     "a lock file of DVC that was cut within a word stays",
 )
-@rejects("repair: «LOCKFILE.unlink()→»", "a lock file of DVC that was cut short stays")
+@rejects("dvc_repair.repair: «LOCKFILE.unlink()→»", "a lock file of DVC that was cut short stays")
 def test_a_lock_file_and_notes_of_who_is_at_work_cut_anywhere_cost_no_run(
     tmp_path, monkeypatch, capsys
 ):
@@ -66,8 +66,8 @@ def test_a_lock_file_and_notes_of_who_is_at_work_cut_anywhere_cost_no_run(
 
 
 @rejects(
-    'dvc_environment: «str(Path(sys.executable).parent), os.environ.get("PATH", '
-    '"")→os.environ.get("PATH", ""), str(Path(sys.executable).parent)»',
+    "dvc_command.dvc_environment: «str(Path(sys.executable).parent), "
+    'os.environ.get("PATH", "")→os.environ.get("PATH", ""), str(Path(sys.executable).parent)»',
     "stages run by the first Python of PATH",
 )
 def test_the_python_of_stages_is_this_one_whatever_is_activated(monkeypatch, tmp_path):

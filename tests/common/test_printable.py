@@ -36,7 +36,9 @@ def test_messages_are_of_one_line_that_a_terminal_can_be_shown(capsys):
     assert printable(said) == said
 
 
-@rejects("escaped: «html.escape(text, quote=False)→text»", "a user's text as HTML in Markdown")
+@rejects(
+    "markdown.escaped: «html.escape(text, quote=False)→text»", "a user's text as HTML in Markdown"
+)
 @pytest.mark.parametrize(
     ("text", "shown"),
     [

@@ -57,9 +57,10 @@ OPEN_V1 = {**HALF_V1, "cpu/cpu.cfs_quota_us": "-1", "memory/memory.limit_in_byte
 
 @rejects("machine.groups: («path→»", "inner cgroups unseen")
 @rejects(
-    'allowed_cores: «*limits("cpu", "cpu.cfs_quota_us", "cpu.cfs_period_us"),→»', "cgroups 1 unseen"
+    'machine.allowed_cores: «*limits("cpu", "cpu.cfs_quota_us", "cpu.cfs_period_us"),→»',
+    "cgroups 1 unseen",
 )
-@rejects("allowed_memory: «min→max»", "the machine's memory")
+@rejects("machine.allowed_memory: («min→max»", "the machine's memory")
 @pytest.mark.parametrize(
     ("membership", "files", "limited"),
     [
@@ -89,7 +90,7 @@ def test_the_limits_of_a_container_count(
     assert whole_cores() == machine() == (1 if limited else CORES)
 
 
-@rejects("run_programs: «whole_cores→os.cpu_count»", "programs of models on all cores")
+@rejects("run.run_programs: «whole_cores→os.cpu_count»(", "programs of models on all cores")
 def test_nobody_asks_another_how_many_cores_there_are():
     asked = {
         path.name

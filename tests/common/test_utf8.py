@@ -50,7 +50,7 @@ def test_no_text_is_read_or_written_in_the_encoding_of_the_locale():
     assert len(found) > 100 and {path: lines for path, lines in found.items() if lines} == {}
 
 
-@rejects('use_utf8: «encoding="utf-8",→»', "what is printed in the locale's encoding")
+@rejects('errors.use_utf8: «encoding="utf-8",→»', "what is printed in the locale's encoding")
 def test_arguments_and_what_is_printed_are_utf_8():
     command = [sys.executable, "-c", PRINTS, "λ"]
     env = {**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONPATH": str(ROOT)}

@@ -33,7 +33,8 @@ def test_a_seed_that_is_there_twice_is_no_second_seed(tmp_path):
 
 
 @rejects(
-    "over_seeds: converged=«all→any»(converged)", "an arm called converged as one of its seeds is"
+    "arms.over_seeds: converged=«all→any»(converged)",
+    "an arm called converged as one of its seeds is",
 )
 @pytest.mark.parametrize(
     ("seeds", "arm"),
@@ -48,7 +49,8 @@ def test_an_arm_has_converged_if_every_seed_that_was_asked_has(seeds, arm):
 
 
 @rejects(
-    "over_seeds: estimates)«→ / len(estimates) ** 0.5»", "errors on the same documents averaged out"
+    "arms.over_seeds: «→ / len(estimates) ** 0.5», monte_carlo",
+    "errors on the same documents averaged out",
 )
 def test_errors_over_seeds_are_means_and_filters_average_out():
     one, other = Estimate(1.0, 0.1, 0.3, 0.2), Estimate(4.0, 0.4, 0.4, 0.6)
@@ -58,7 +60,7 @@ def test_errors_over_seeds_are_means_and_filters_average_out():
     assert found.spread == pytest.approx(3 / sqrt(2)) and isnan(over_seeds([one]).spread)
 
 
-@rejects('recipe: "«→, "kappa_warmup_steps"»)', "runs of a rising κ as seeds of one arm")
+@rejects('arms.recipe: budgets"«→, "kappa_warmup_steps"»', "runs of a rising κ as seeds of one arm")
 def test_seeds_of_another_recipe_are_another_arm(tmp_path):
     """Not a mean over both, which the same name but for the seed would suggest."""
     runs = {"free_s0": run(kappa=0.5), "free_s1": run(kappa=0.5, kappa_warmup_steps=1, seed=1)}
@@ -156,7 +158,7 @@ def test_a_figure_that_a_seed_lacks_has_no_mean():
 
 
 @rejects("Arm.mean_of: return over_seeds(estimates«→[:1]»)", "the gap of a seed as that of its arm")
-@rejects("Arm.looseness: «fmean→max»", "an arm as loose as its loosest seed")
+@rejects("Arm.looseness: «fmean→max»(looseness", "an arm as loose as its loosest seed")
 def test_what_an_arm_says_is_the_mean_over_its_seeds():
     """Two seeds are loose by half of a variance, one as another of its bounds lies below."""
     bounds = [{"half_variance": 0.2}, {"half_variance": 0.6}, {"half_variance": 0.1}]
@@ -202,8 +204,8 @@ def test_baselines_rise_with_what_they_have_beside_the_model_and_the_first_of_tw
     assert [arm.plain for arm in found] == [True, False, False, False]
 
 
-@rejects('FAMILY: «tokens", "→»', "arms of other budgets compared")
-@rejects('FAMILY: «model", "→»', "arms of other models compared")
+@rejects('arms.FAMILY: «tokens", "→»', "arms of other budgets compared")
+@rejects('arms.FAMILY: «model", "→»', "arms of other models compared")
 def test_only_arms_of_the_same_data_model_tokens_and_parent_are_a_family(tmp_path):
     changes = [{}, {"model": "large"}, {"tokens": 13000}, {"data": "text"}]
     changes += [{"init_from": {"hf": "models/llama"}}, {"init_from": {"run": "base0"}}]
@@ -228,10 +230,10 @@ REPEATED = {"one": run(), "two": run(), "three": run(seed=1)}
 
 
 @rejects(
-    "compare.arms.group_by_seed: «arm→name»", "arms named and grouped by the runs that are there"
+    "compare.arms.group_by_seed: .«arm→name»", "arms named and grouped by the runs that are there"
 )
 @rejects(
-    "read_run: «spec.experiment.runs→{spec.name: spec.run}»",
+    "run_results.read_run: «spec.experiment.runs→{spec.name: spec.run}»",
     "the arm of a run told from that run alone",
 )
 @pytest.mark.parametrize(

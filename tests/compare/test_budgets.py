@@ -77,7 +77,7 @@ def test_a_last_third_of_the_final_budget_alone_is_said_and_not_compared(arms):
     assert cell.bound.mean == pytest.approx(0.49)
 
 
-@rejects("late_tokens: «entry.tokens→0»", "averages over unlike budgets compared")
+@rejects("budget_results.late_tokens: («entry.tokens→0»", "averages over unlike budgets compared")
 def test_last_thirds_are_compared_if_they_average_the_same_budgets(arms):
     base, free = arms
     with_budgets(base, {5000: [0.60, 0.62], 6500: [0.50, 0.52]})
@@ -99,8 +99,10 @@ def test_last_thirds_are_compared_if_they_average_the_same_budgets(arms):
     assert table(arms).columns[LATE]["free"].difference is None, "both arms alike"
 
 
-@rejects("budget_table: budgets}«→, key=str»)", "budgets sorted as text")
-@rejects("budget_table: {entry.tokens for arm in arms«→[:1]»", "the budgets of the first arm")
+@rejects("budgets.budget_table: budgets}«→, key=str»)", "budgets sorted as text")
+@rejects(
+    "budgets.budget_table: {entry.tokens for arm in arms«→[:1]»", "the budgets of the first arm"
+)
 def test_columns_rise_with_the_tokens_whichever_arm_has_them(arms):
     base, free = arms
     with_budgets(base, {1_048_576: [0.6, 0.6], 524_288: [0.7, 0.7], 6500: [0.5, 0.52]})
@@ -109,9 +111,10 @@ def test_columns_rise_with_the_tokens_whichever_arm_has_them(arms):
     assert [*table(arms).columns] == [*heads, LATE]
 
 
-@rejects("budget_table: if «all→any»", "an arm of which some seeds have budgets")
+@rejects("budgets.budget_table: if «all→any»", "an arm of which some seeds have budgets")
 @rejects(
-    "at_budget: «len(here) == len(arm.runs)→here»", "a budget that some seeds have as that of all"
+    "budgets.at_budget: «len(here) == len(arm.runs)→here»",
+    "a budget that some seeds have as that of all",
 )
 def test_a_budget_is_an_arms_if_all_its_seeds_have_it(arms):
     base, free = arms
@@ -122,7 +125,7 @@ def test_a_budget_is_an_arms_if_all_its_seeds_have_it(arms):
     assert [arm.name for arm in table(arms).arms] == ["free"]
 
 
-@rejects("from_plain: «poolable(arm, other, present)→(arm, other)»", "of two alone")
+@rejects("comparison.from_plain: «poolable(arm, other, present)→(arm, other)»", "of two alone")
 def test_spreads_at_a_budget_are_pooled_over_all_arms(arms):
     third = Arm("third", deepcopy(arms[1].runs))
     with_budgets(third, {3000: [0.70, 0.76], 6500: [0.48, 0.50]})

@@ -13,7 +13,9 @@ from tests.support.mutants import rejects
 from tests.support.results import PAIR, run, seeded
 
 
-@rejects("comparison.over_documents: «→[:1]»]", "the error over documents of the first seed alone")
+@rejects(
+    "comparison.over_documents: runs«→[:1]»]", "the error over documents of the first seed alone"
+)
 def test_the_error_is_of_a_ratio_of_sums_paired_by_document(tmp_path):
     """Closed form for two documents, means over seeds: |d1 t2 − d2 t1| · 2 / (t1 + t2)²."""
     base, free = seeded(tmp_path, PAIR, {"base": [0.5, 0.5], "free": [0.4, 0.4]}).arms
@@ -32,7 +34,7 @@ def test_all_seeds_of_both_arms_count():
 
 
 @rejects(
-    "poolable: «if arm in group or other in group→»",
+    "comparison.poolable: «if arm in group or other in group→»",
     "spreads over seeds pooled with those of other models and budgets",
 )
 def test_spreads_are_pooled_over_the_families_of_the_two_arms():

@@ -67,7 +67,7 @@ def test_what_dvc_does_not_record_for_a_stage_may_change():
     frozen.check("kept")
 
 
-@rejects("first_difference: «{**then, **now}→then»", "a setting added meanwhile is missed")
+@rejects("frozen.first_difference: «{**then, **now}→then»", "a setting added meanwhile is missed")
 def test_a_setting_that_is_new_and_a_run_that_is_gone_are_changes():
     frozen = freeze("train", RUN)
     params = OmegaConf.load("params.yaml")

@@ -44,8 +44,10 @@ def test_dvc_knows_the_path_of_every_parent():
     assert plain["foreach"] == "${trainings}" and "${item.parent}" in plain["do"]["deps"]
 
 
-@rejects("family_of: «arms[start.run]→start.run»", "parents of other seeds kept apart")
-@rejects('each_seed: «seed→seeds[0]»}"}', "a child of every seed starts from the same run")
+@rejects("arms.family_of: «arms[start.run]→start.run»", "parents of other seeds kept apart")
+@rejects(
+    'resolvers.each_seed: «seed→seeds[0]»}"}', "a child of every seed starts from the same run"
+)
 def test_an_arm_starts_from_the_run_of_its_own_seed_and_stays_one_arm():
     parent = "arms.free_k1.init_from.run=baseline"
     made = composed_by_hydra("experiment=kappa_text", "seeds=[3,5]", parent)
@@ -113,14 +115,16 @@ CHANGES = {
 }
 
 
-@rejects('ADAPTABLE: («→"head_width", »', "a parent of other heads", case="head_width=4")
 @rejects(
-    'ADAPTABLE: («→"qk_norm", »',
+    'config.ADAPTABLE: «→"head_width", »"context', "a parent of other heads", case="head_width=4"
+)
+@rejects(
+    'config.ADAPTABLE: «→"qk_norm", »"context',
     "a parent with norms of queries and keys taken over without",
     case="qk_norm=true",
 )
 @rejects(
-    'latent_settings: «latent_bits": config.latent_bits, "→»',
+    'parents.latent_settings: «latent_bits": config.latent_bits, "→»',
     "a latent of other bits taken over",
     case="latent_bits=5",
 )

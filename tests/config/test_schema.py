@@ -98,11 +98,12 @@ def test_a_run_may_go_back_to_the_default_design_or_change_a_number(preset, defa
     "a threshold of 0 trained as a baseline",
 )
 @rejects(
-    "kappa_fits_the_latent: «run.kappa_bits is None→not run.kappa_bits»",
+    "checks.kappa_fits_the_latent: «run.kappa_bits is None→not run.kappa_bits»:",
     "a threshold of 0 without latent bits",
 )
 @rejects(
-    "extra_blocks_are_a_baselines: «is not None→»", "κ = 0 with the blocks of a larger baseline"
+    "checks.extra_blocks_are_a_baselines: «is not None→»: raise",
+    "κ = 0 with the blocks of a larger baseline",
 )
 def test_a_threshold_of_0_is_that_of_a_free_transformer():
     """It has a latent, needs bits for it, and has no blocks that only a baseline may have."""
@@ -267,19 +268,19 @@ MISTAKES = [
 ]  # fmt: skip
 
 
-@rejects("check_value: «abs(value) > MAX_EXACT_INTEGER→False»", "integers without a bound")
-@rejects("check_name: «len(name) > MAX_NAME_CHARACTERS→False»", "names as long as one likes")
+@rejects("values.check_value: «abs(value) > MAX_EXACT_INTEGER→False»", "integers without a bound")
+@rejects("checks.check_name: «len(name) > MAX_NAME_CHARACTERS→False»", "names as long as one likes")
 @rejects(
-    "check_limits: «all→any»",
+    "limits.check_limits: «all→any»",
     "a value within one of two limits",
     case="evaluation.resample_below=1.5",
 )
 @rejects(
-    "kappa_warm_up_fits: «run.kappa_bits is None and run.kappa_warmup_steps→False»",
+    "checks.kappa_warm_up_fits: «run.kappa_bits is None and run.kappa_warmup_steps→False»",
     "κ rises for a baseline",
 )
 @rejects(
-    "beta_weighs_a_hinge: «run.kappa_bits is None and run.beta != 1→False»",
+    "checks.beta_weighs_a_hinge: «run.kappa_bits is None and run.beta != 1→False»",
     "β of a baseline ignored",
 )
 @pytest.mark.parametrize(("override", "key", "reason"), MISTAKES, ids=[m[0][:70] for m in MISTAKES])
@@ -288,7 +289,7 @@ def test_a_mistake_is_one_line_with_its_dotted_key(override, key, reason):
     assert said.startswith(f"conf: {key}") and reason in said
 
 
-@rejects("muon_has_whole_matrices: «OptimizerName.muon→None»", "Muon of shards")
+@rejects("checks.muon_has_whole_matrices: «OptimizerName.muon→None»", "Muon of shards")
 @pytest.mark.parametrize(
     ("override", "words"),
     [(f"{OPTIM}.name=muon", "needs whole matrices"), ("evaluation.every_tokens=5200", "is fsdp")],
@@ -299,7 +300,7 @@ def test_muon_and_evaluation_in_the_loop_need_what_fsdp_shards(override, words):
 
 
 @rejects(
-    "held_out_evaluation_fits: «not batch <= every <= run.tokens→False»",
+    "checks.held_out_evaluation_fits: «not batch <= every <= run.tokens→False»",
     "an evaluation that never comes",
 )
 @pytest.mark.parametrize("tokens", [519, 10401])
@@ -367,7 +368,7 @@ def test_a_hinge_of_a_whole_batch_needs_the_whole_batch(over):
         smoke(split, f"{design}{over}")
 
 
-@rejects("check_derived: «, **right→»", "runs of the suite left out without a word")
+@rejects("checks.check_derived: «, **right→»", "runs of the suite left out without a word")
 @pytest.mark.parametrize(
     ("listed", "words"),
     [

@@ -22,14 +22,16 @@ def noise(rng):
     return torch.rand(2, 4, 12, 3, generator=rng)
 
 
-@rejects("stream_rms: .«median→mean»", "a few huge tokens decide how loud the latent begins")
+@rejects(
+    "latent_start.stream_rms: .«median→mean»", "a few huge tokens decide how loud the latent begins"
+)
 def test_a_few_tokens_of_a_huge_norm_do_not_decide_the_rms(rng):
     x = torch.randn(2, 50, 64, generator=rng) * 3
     x[:, 0] *= 1000
     assert stream_rms(x) == pytest.approx(3, rel=0.05)
 
 
-@rejects("readout_scale: «LN2→1» else", "the first KL held against κ in nats")
+@rejects("latent_start.readout_scale: «LN2→1» else", "the first KL held against κ in nats")
 @pytest.mark.parametrize("kappa", [0.01, 0.5, 1.0, 2.0])
 def test_the_readout_shrinks_to_the_threshold_and_no_further(kappa, rng):
     o = torch.randn(5, 7, 4, generator=rng) * 4
@@ -42,7 +44,10 @@ def test_the_readout_shrinks_to_the_threshold_and_no_further(kappa, rng):
     assert readout_scale(0 * o, 0.0) == 1.0, "and so does what equals it"
 
 
-@rejects("begin_latent: «model.config.lower_blocks→0»", "the encoder is a copy of the first block")
+@rejects(
+    "latent_start.begin_latent: «model.config.lower_blocks→0»",
+    "the encoder is a copy of the first block",
+)
 @pytest.mark.parametrize(
     ("share", "latent"),
     [
@@ -83,8 +88,8 @@ def test_the_encoder_learns_from_the_first_step_unless_the_share_is_0(
 
 
 @rejects(
-    "start_losses: «upper_from_prior(model, x,→model.upper(x, latent.sample(o,» "
-    "noise«→[0])»[0], at)«[0]→»",
+    "latent_start.start_losses: «upper_from_prior(model, x,→model.upper(x, "
+    "latent.sample(o,» noise«→[0])»[0], at)«[0]→»",
     "z from the encoder said to be from the prior",
 )
 def test_losses_before_the_first_step(make_model, rows, noise):

@@ -71,13 +71,15 @@ def tokens(rng):
 
 
 @rejects(
-    "block_views: «in_halves(key, config.n_kv_heads)→key»",
+    "llama.block_views: «in_halves(key, config.n_kv_heads)→key»",
     "channels of keys handed over as they are",
 )
-@rejects("block_views: «gate, up→up, gate»", "gate and up exchanged")
-@rejects("block_views: «if pairs else in_halves(gain, 1)→»", "Qwen's gains handed over as they are")
+@rejects("llama.block_views: «gate, up→up, gate»", "gate and up exchanged")
 @rejects(
-    'block_views: «q→k»": attention.query_norm, "«k→q»',
+    "llama.block_views: «if pairs else in_halves(gain, 1)→»", "Qwen's gains handed over as they are"
+)
+@rejects(
+    'llama.block_views: «q→k»": attention.query_norm, "«k→q»',
     "gains of Qwen's queries taken for those of keys",
 )
 @pytest.mark.parametrize("changes", SHAPES, ids=str)
@@ -98,21 +100,21 @@ def test_hugging_face_computes_what_we_do_with_our_weights(make_model, tokens, c
 
 
 @rejects(
-    "block_views: «in_halves(query, config.n_heads)→query»",
+    "llama.block_views: «in_halves(query, config.n_heads)→query»",
     "channels of a Llama's heads taken over as they are",
 )
 @rejects(
-    "block_views: «in_halves(key_bias, config.n_kv_heads)→key_bias»",
+    "llama.block_views: «in_halves(key_bias, config.n_kv_heads)→key_bias»",
     "key biases in Hugging Face's order",
 )
-@rejects("block_views: «in_halves(gain, 1)→gain»", "Qwen's gains taken over as they are")
+@rejects("llama.block_views: «in_halves(gain, 1)→gain»", "Qwen's gains taken over as they are")
 @rejects(
     "Attention.queries: «rotate(self.heads(self.query(q), self.query_norm), "
     "at.rope)→(self.query_norm or (lambda x: x))(rotate(self.heads(self.query(q)), at.rope))»",
     "queries of Qwen turned before they are normalised",
 )
 @rejects(
-    "rope_rates: «width→(config.d_model // config.n_heads)»)",
+    "positions.rope_rates: «width→(config.d_model // config.n_heads)»)",
     "rotations of heads of width D / N, whatever their width",
 )
 @pytest.mark.parametrize(("bits", "tied"), [(0, True), (3, False)], ids=["baseline", "latent"])
@@ -183,7 +185,7 @@ def test_what_our_decoder_does_not_compute_is_refused_by_name(changes, words):
         our_config(config | changes)
 
 
-@rejects("load_llama: («names→set()»", "what is left over in a Llama's file is ignored")
+@rejects("llama.load_llama: («names→set()»", "what is left over in a Llama's file is ignored")
 @pytest.mark.parametrize(
     ("change", "words"),
     [
@@ -209,8 +211,8 @@ def test_weights_that_do_not_fit_are_named_and_nothing_is_copied(make_model, cha
     assert all(torch.equal(p, before[name]) for name, p in model.named_parameters())
 
 
-@rejects("load_llama: «:ids→-ids:»", "the last rows of a padded vocabulary taken for its ids")
-@rejects("load_llama: «ids:→:-ids»", "other rows kept as padding")
+@rejects("llama.load_llama: «:ids→-ids:»", "the last rows of a padded vocabulary taken for its ids")
+@rejects("llama.load_llama: «ids:→:-ids»", "other rows kept as padding")
 @pytest.mark.parametrize("tied", [True, False])
 @torch.no_grad()
 def test_rows_beyond_the_tokenizer_are_kept_and_never_predicted(make_model, tokens, tied):
@@ -270,7 +272,9 @@ def test_what_is_no_llama_is_refused(make_model, changes, words):
         llama_config(make_model(**changes).config, 11)
 
 
-@rejects("rope_rates: «turns - low→high - turns»", "fast rotations slowed down, slow ones kept")
+@rejects(
+    "positions.rope_rates: «turns - low→high - turns»", "fast rotations slowed down, slow ones kept"
+)
 @pytest.mark.parametrize(("low", "high"), [(1.0, 4.0), (0.2, 0.4)])
 def test_llama_3_slows_down_rotations_as_transformers_does(low, high):
     """Some kept, some slowed down by the factor, some between."""

@@ -65,9 +65,9 @@ def digits(base, length):
     )
 
 
-@rejects("process_texts: set(held_out«→[1:]»)", "the first held-out sequence is trained on")
+@rejects("build.process_texts: set(held_out«→[1:]»)", "the first held-out sequence is trained on")
 @rejects(
-    "process_texts: drawn = draw()«→; known = set()»",
+    "build.process_texts: drawn = draw()«→; known = set()»",
     "only the first draw is without held-out ones",
 )
 def test_no_held_out_sequence_occurs_in_training_and_all_others_do(monkeypatch):
@@ -179,10 +179,10 @@ def mixed_sources(folder):
 
 
 @rejects(
-    'specification: asdict(data), «→"deduplicate": None,»',
+    'build.specification: asdict(data), «→"deduplicate": None,»',
     "a corpus with copies gone on from without them",
 )
-@rejects("specification: «, pa.__version__→»", "files of two versions of Arrow in one corpus")
+@rejects("build.specification: «, pa.__version__→»", "files of two versions of Arrow in one corpus")
 def test_exactly_what_decides_a_corpus_tells_unfinished_work_apart(monkeypatch):
     """Each setting, changed alone; files are known by what they are, not by how they were chosen;
     and of equal parts the order, by which they take turns.
@@ -204,7 +204,7 @@ def test_exactly_what_decides_a_corpus_tells_unfinished_work_apart(monkeypatch):
 
 
 @rejects(
-    "Stream.groups: «self.name,→»", "a part's documents read as another part's of the same files"
+    "Stream.groups: («self.name,→»", "a part's documents read as another part's of the same files"
 )
 def test_two_parts_of_the_same_files_are_two_texts(tmp_path):
     row = '{"a": "first %02d", "b": "other %02d"}\n'
@@ -319,14 +319,16 @@ MIXTURES = st.lists(
     "segments.read: «salt.copy()→sha256(task.part.encode())»",
     "documents of two parts are kept twice",
 )
-@rejects("find_copies: ((«→-»", "the last of equal documents is kept")
+@rejects("duplicates.find_copies: ((«→-»place", "the last of equal documents is kept")
 @rejects(
     "mixture.mix: «taken[group]→False»:",
     "documents that two parts have are kept twice, by partitions",
 )
-@rejects("find_copies: «& (part[1:] == part[:-1])→»", "the first of all parts is kept")
-@rejects("find_duplicates: («groups→0»", "documents of two partitions taken for equal")
-@rejects("find_copies: «right→left»", "the first text of a part counted to the part before")
+@rejects("duplicates.find_copies: «& (part[1:] == part[:-1])→»", "the first of all parts is kept")
+@rejects("duplicates.find_duplicates: («groups→0»", "documents of two partitions taken for equal")
+@rejects(
+    "duplicates.find_copies: «right→left»", "the first text of a part counted to the part before"
+)
 @example([(1.0, [*map(str, range(20))])] * 2, True, None, 1)  # in several partitions
 @example([(1.0, ["yy", "x"]), (1.0, ["x"])], True, None, 1)  # the first part's "x" is not reached
 @example([(1.0, ["x", "y", "x"])], True, None, 1)
@@ -355,7 +357,7 @@ def test_any_mixture_is_what_one_loop_over_its_documents_makes(
     assert [(identity[0], text) for identity, text in kept] == expected
 
 
-@rejects("Stream.segments: «break→continue»", "what follows a gap is taken")
+@rejects("Stream.segments: «break→continue» return", "what follows a gap is taken")
 @rejects("Stream.ended: «all→any»", "a part taken for ended with one of its groups")
 def test_a_group_that_is_read_in_part_is_read_on_before_the_next_one_counts(tmp_path, monkeypatch):
     """The first file gives more text than its size lets think, at first copies alone, and the
@@ -449,7 +451,7 @@ def test_work_that_fits_no_more_is_kept_and_taken_up_when_it_fits_again(
     assert contents(target) == contents(tmp_path / "y")
 
 
-@rejects("work_folder: :«-MAX_OTHERS→0»", "unfinished work is kept for ever")
+@rejects("build.work_folder: :«-MAX_OTHERS→0»", "unfinished work is kept for ever")
 def test_the_last_unfinished_works_are_kept(tmp_path, small_parts, monkeypatch):
     data, target, works = mixed_sources(tmp_path), tmp_path / "x", {}
     for seed in (0, 1, 0, 1, 2, 3, 0, 4):  # the last 0 is the oldest of three others
@@ -495,7 +497,7 @@ def test_what_follows_a_segment_that_is_read_again_is_read_again_too(tmp_path, s
     assert [*segments.finished(group.stem)] == [whole[0], second]
 
 
-@rejects('specification: «"exclude"→»', "what is excluded decides whether finished work fits")
+@rejects('build.specification: «"exclude"→»', "what is excluded decides whether finished work fits")
 @pytest.mark.parametrize("repair", ["exclude", "mend"])
 def test_a_bad_file_mended_or_left_out_costs_nothing_that_is_finished(
     tmp_path, small_parts, monkeypatch, repair

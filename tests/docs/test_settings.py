@@ -13,7 +13,7 @@ WITHOUT_A_TABLE = {
 }  # of groups; by Hydra; null
 
 
-@rejects("Optim.beta2: «at_least→above»", "a limit that no page states")
+@rejects("Optim.beta2: 95, «at_least→above»", "a limit that no page states")
 def test_the_page_is_what_the_schema_says():
     assert PAGE.read_text(encoding="utf-8") == page(), "python -m tests.docs.settings_page"
 

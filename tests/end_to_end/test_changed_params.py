@@ -180,7 +180,7 @@ def test_a_checkpoint_that_was_trained_otherwise_is_refused(project, key, value,
 
 
 @rejects(
-    "load_trained: «check_manifest(path, manifest, spec)→None»",
+    "manifest.load_trained: «check_manifest(path, manifest, spec)→None»",
     "a checkpoint that params.yaml does not describe is exported",
     case="export --to hf",
 )
@@ -193,7 +193,7 @@ def test_commands_refuse_a_checkpoint_that_was_trained_otherwise(project, comman
 
 
 @rejects(
-    "check_made: «check_manifest(path, made.manifest, spec)→None»",
+    "run_results.check_made: «check_manifest(path, made.manifest, spec)→None»",
     "a report that believes any manifest",
 )
 @pytest.mark.parametrize(

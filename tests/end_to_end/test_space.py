@@ -35,7 +35,7 @@ def test_which_paths_a_shell_takes_for_one_word(path, whole):
 
 
 @rejects(
-    "check_ray: «reason := ray_failure()→(reason := ray_failure()) is False»",
+    "shell_paths.check_ray: «reason := ray_failure()→(reason := ray_failure()) is False»",
     "a path with a space given to Ray, which waits for ever",
     case="train-2-",
 )
@@ -55,10 +55,12 @@ def test_a_stage_is_refused_before_it_works(workspace, monkeypatch, name, worker
 
 
 @rejects(
-    "ray_failure: «(length := len(os.fsencode(folder))) > longest→False»",
+    "shell_paths.ray_failure: «(length := len(os.fsencode(folder))) > longest→False»",
     "a socket's path too long",
 )
-@rejects("ray_failure: «with socket(AF_UNIX) as tried: tried.bind(mine)→pass»", "no try")
+@rejects(
+    "shell_paths.ray_failure: «with socket(AF_UNIX) as tried: tried.bind(mine)→pass»", "no try"
+)
 def test_ray_needs_a_folder_that_takes_its_sockets(monkeypatch, tmp_path):
     longest = "/tmp/".ljust(39, "x")  # as docs/commands.md says
     monkeypatch.setenv("RAY_TMPDIR", f"{longest}x")

@@ -25,7 +25,10 @@ def chunks():
     return [chunk(document, length, i) for i, (document, length) in enumerate(LENGTHS)]
 
 
-@rejects("encode_chunks: «o = at_starts(o, starts)→pass»", "bits of z that a token does not read")
+@rejects(
+    "bit_information.encode_chunks: «o = at_starts(o, starts)→pass»",
+    "bits of z that a token does not read",
+)
 @rejects(
     "encoding.encode: «model.prior_logits(x, at→latent.prior(x»",
     "KL of a learned prior at tokens that draw no z, where bits are ranked",
@@ -63,7 +66,7 @@ def test_each_chunk_is_encoded_as_if_it_stood_alone(make_model, chunks, latent):
 
 
 @rejects(
-    "contexts: «most_certain(sign * o, encoded.document, CONTEXTS)→(sign * "
+    "bit_information.contexts: «most_certain(sign * o, encoded.document, CONTEXTS)→(sign * "
     "o).argsort(descending=True)[:4].tolist()»",
     "several places of one document among a bit's contexts",
 )

@@ -114,7 +114,10 @@ def test_target_figures_of_a_baseline(target):
     assert evaluation.pinned is None
 
 
-@rejects("target_groups: «model.config.noise_width→False»", "prefixes that are not pinned")
+@rejects(
+    "target_generations.target_groups: «model.config.noise_width→False»",
+    "prefixes that are not pinned",
+)
 def test_a_random_prefix_has_a_bound_and_is_pinned_where_z_would_be(target, tmp_path):
     model = tiny(0, random_prefix=2)
     evaluation, details = figures(model, *target, SETTINGS)
@@ -251,10 +254,10 @@ def test_bits_that_tell_of_a_label_are_those_that_tokens_read(tmp_path, monkeypa
     assert torch.equal(spans, spans[:, :, :1].expand_as(spans)) and len(bits.unique()) == 2
 
 
-@rejects("latent_figures: «settings.seed→0»", "the probe of z draws from seed 0")
-@rejects("label.measure: , «settings.seed→0»", "z of labels from seed 0")
-@rejects("coin.measure: «context.settings.seed→0»", "the coin's z from seed 0")
-@rejects("bounds_of: «settings.seed→0»", "bounds with noise of seed 0")
+@rejects("target_latent.latent_figures: «settings.seed→0»", "the probe of z draws from seed 0")
+@rejects("label.measure: width, «settings.seed→0»", "z of labels from seed 0")
+@rejects("coin.measure: («context.settings.seed→0»", "the coin's z from seed 0")
+@rejects("bounds.bounds_of: «settings.seed→0»", "bounds with noise of seed 0")
 @pytest.mark.parametrize("name", ["target", "coin"])
 def test_every_measurement_draws_from_the_seed_of_evaluation(tmp_path, name):
     shards, data = process(tmp_path, name)
@@ -298,8 +301,8 @@ def test_the_coin_of_a_baseline_has_its_own_probabilities_and_nothing_of_z(tmp_p
     json.dumps(plain(details))
 
 
-@rejects("measure_all: «curve[-1]→run».tokens", "trained tokens as they were configured")
-@rejects("measure_all: «parameters→state_dict().values»(", "tied parameters counted twice")
+@rejects("stage.measure_all: «curve[-1]→run».tokens", "trained tokens as they were configured")
+@rejects("stage.measure_all: «parameters→state_dict().values»(", "tied parameters counted twice")
 def test_every_budget_is_scored(workspace, monkeypatch):
     """After 5, 15 and 20 steps; z are proposed as κ says, and where it was trained is kept."""
     params = yaml.safe_load(Path("params.yaml").read_text())
@@ -335,8 +338,10 @@ def test_every_budget_is_scored(workspace, monkeypatch):
     assert len(set(bounds)) == 3
 
 
-@rejects("waiting_folder: «asdict(spec.experiment.evaluation),→»", "figures by other settings")
-@rejects("waiting_folder: «, manifest.tracking_key→»", "figures of an earlier training")
+@rejects(
+    "stage.waiting_folder: «asdict(spec.experiment.evaluation),→»", "figures by other settings"
+)
+@rejects("stage.waiting_folder: «, manifest.tracking_key→»)", "figures of an earlier training")
 def test_figures_wait_under_all_that_decides_them(monkeypatch):
     """Each setting of evaluation, each identity of the model, the code and torch."""
     spec, folders = RunSpec(smoke(), RUN), []
@@ -382,9 +387,9 @@ def test_a_run_can_be_resumed_until_its_figures_are_written(workspace, monkeypat
     assert not any(path.exists() for path in kept)
 
 
-@rejects("measure_all: «curve[-1].step→len(kl)»", "collapsed by the last row of the curve")
+@rejects("stage.measure_all: «curve[-1].step→len(kl)»", "collapsed by the last row of the curve")
 @rejects(
-    "measure_all: «kl_of_use(model.config,→» run.kappa_bits«)→»",
+    "stage.measure_all: «kl_of_use(model.config,→» run.kappa_bits«)→»",
     "z of a sequence taken for collapsed",
 )
 @pytest.mark.parametrize(

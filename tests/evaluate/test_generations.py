@@ -69,7 +69,7 @@ def test_every_arm_has_the_same_prompts_and_numbers_of_z(noises, of_letters):
 
 
 @rejects(
-    "generations.continuations: «model.config.latent.shared_codes→False»",
+    "generations.continuations: if «model.config.latent.shared_codes→False»",
     "spans of a prompt that are not pinned",
 )
 def test_where_several_tokens_read_a_z_that_of_the_prompt_is_pinned_too(noises, of_letters):
@@ -90,11 +90,17 @@ def test_text_is_continued_from_its_held_out_beginnings(measured):
         assert {len(text.split(",")) for text in texts} == {17 - length}
 
 
-@rejects("target_groups: =«size→1»", "a z of its own for each sequence of a pinned group")
-@rejects("target_groups: «→ * settings.groups») if", "one z for all pinned groups")
-@rejects("target_groups: share_z=«1→size»", "fresh groups that share their z")
 @rejects(
-    "target_groups: «repeat_interleave(size, dim=0)→repeat(size, 1)»", "groups that mix letters"
+    "target_generations.target_groups: =«size→1»",
+    "a z of its own for each sequence of a pinned group",
+)
+@rejects(
+    "target_generations.target_groups: «→ * settings.groups») if", "one z for all pinned groups"
+)
+@rejects("target_generations.target_groups: share_z=«1→size»", "fresh groups that share their z")
+@rejects(
+    "target_generations.target_groups: «repeat_interleave(size, dim=0)→repeat(size, 1)»",
+    "groups that mix letters",
 )
 def test_sequences_of_a_group_share_their_letter_and_of_a_pinned_one_their_z(decided):
     fresh, pinned = target_groups(decided, SETTINGS, CPU)
@@ -109,7 +115,10 @@ def test_sequences_of_a_group_share_their_letter_and_of_a_pinned_one_their_z(dec
     assert len({text[2:] for text in alone}) == len(alone)
 
 
-@rejects("target_groups: share_z)«→, temperature=0.5»", "groups sampled at another temperature")
+@rejects(
+    "target_generations.target_groups: share_z)«→, temperature=0.5»",
+    "groups sampled at another temperature",
+)
 @pytest.mark.parametrize("latent_bits", [0, 3])
 def test_characters_are_as_frequent_as_the_model_has_them(latent_bits):
     """Nine in ten are '_' and the others '!', whatever comes before."""
@@ -130,7 +139,10 @@ def test_characters_are_as_frequent_as_the_model_has_them(latent_bits):
     assert characters.count("!") / len(characters) == pytest.approx(0.1, abs=0.02)  # 4 se
 
 
-@rejects("target_groups: «settings.seed→0»", "the same groups for every seed of evaluation")
+@rejects(
+    "target_generations.target_groups: «settings.seed→0»",
+    "the same groups for every seed of evaluation",
+)
 def test_generations_and_groups_depend_on_the_seed_of_evaluation_alone(decided, of_letters):
     settings = EvaluationConfig(groups=12, group_size=5, seed=1)
     torch.manual_seed(1)

@@ -104,7 +104,9 @@ def test_texts_are_cut_to_the_length_that_half_of_them_have():
     assert texts.tolist() == [chunks[d].tokens[:10].tolist() for d in (1, 2, 4)]
 
 
-@rejects("swap_figures: «document→torch.arange(len(document))»,", "errors of the swap over texts")
+@rejects(
+    "swap.swap_figures: «document→torch.arange(len(document))»,", "errors of the swap over texts"
+)
 def test_figures_are_bits_per_token_over_documents():
     nats = LN2 * torch.tensor([8.0, 12.0, 16.0]).double()
     by_source = {"own": nats, "prior": 2 * nats, "other": 3 * nats, "permuted": nats}
@@ -173,7 +175,7 @@ def test_documents_of_one_text_have_no_pairs_and_a_single_document_nobody_to_lea
     assert figures_of([chunk(4, 16, i) for i in range(3)]) is None
 
 
-@rejects("sequence_z.path: «of_end→documents»,", "the end's text in the document of the start")
+@rejects("sequence_z.path: «of_end→documents», step", "the end's text in the document of the start")
 def test_figures_are_of_the_document_of_the_text_that_is_read():
     """Two texts of document 5 and one of 6, of 4 tokens each; paths lead to one of 6 and two of 5,
     whose 16 + 40 bits lie 13.3 bits above 8 tokens of the mean, and the 8 bits as far below.
@@ -188,7 +190,7 @@ def test_figures_are_of_the_document_of_the_text_that_is_read():
     assert first.end.se == pytest.approx(2 * (40 / 3) / 12)
 
 
-@rejects("sequence_z.path: 0]«→.mean()»", "the level's error for that of the change")
+@rejects("sequence_z.path: 0]«→.mean()»)", "the level's error for that of the change")
 def test_an_error_is_that_of_the_change_and_not_of_the_level():
     """Three texts of very different cross-entropy, which all lose a bit a step."""
     level = torch.tensor([10.0, 200.0, 3000.0]).double()
@@ -198,7 +200,9 @@ def test_an_error_is_that_of_the_change_and_not_of_the_level():
     assert all(s.start.se < 1e-9 and s.end.se < 1e-9 and s.random.se < 1e-9 for s in steps)
 
 
-@rejects("half_of_the_bits: «end_random→end»", "half of the other's bits as their own null")
+@rejects(
+    "sequence_z.half_of_the_bits: «end_random→end»", "half of the other's bits as their own null"
+)
 def test_half_of_the_bits_bring_their_share():
     end = torch.tensor([[8.0, 6.0], [7, 6], [5, 4], [4, 4], [2, 1]]).double()
     at_random = torch.tensor([[8.0, 6.0], [9, 6], [10, 5], [7, 9], [9, 9]]).double()

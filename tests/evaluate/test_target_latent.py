@@ -44,7 +44,7 @@ def encoded_by(monkeypatch):
     return make
 
 
-@rejects("latent_figures: ]«→.flip(0)», rng", "sequences rebuilt from another's z")
+@rejects("target_latent.latent_figures: ]«→.flip(0)», rng", "sequences rebuilt from another's z")
 def test_sequences_are_rebuilt_from_their_own_z(encoded_by, monkeypatch):
     def first_bit(tokens):
         return SURE * (2 * (tokens[..., None] % 2) - 1)
@@ -99,8 +99,8 @@ def test_the_start_is_known_from_z_as_soon_as_it_is_said(encoded_by, monkeypatch
 
 
 @rejects(
-    "latent_figures: «sample_with_starts(max(2, settings.probe_sequences // TRAINED), "
-    "rng)→(rows[::TRAINED], starts[::TRAINED])»",
+    "target_latent.latent_figures: «sample_with_starts(max(2, settings.probe_sequences // "
+    "TRAINED), rng)→(rows[::TRAINED], starts[::TRAINED])»",
     "a probe asked about what it learned from",
 )
 def test_what_is_peculiar_to_the_sequences_learned_from_counts_for_nothing(encoded_by):

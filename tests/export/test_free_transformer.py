@@ -80,7 +80,10 @@ def ours_greedy(model, tokens, z, padding=None, n_new=NEW):
 
 
 @rejects("free_transformer.OURS: «ftmodel\\.\\w+|→»", "exported code that imports ours")
-@rejects('modules: «COPIED.format(copied)→""»', "modules that transformers 4 does not copy")
+@rejects(
+    'free_transformer.modules: «COPIED.format(copied)→""»',
+    "modules that transformers 4 does not copy",
+)
 def test_the_code_is_ours_and_needs_nothing_of_ours(ours, make_tokens, tmp_path, monkeypatch):
     folder = export(ours, tmp_path / "free")
     files = {path.name: path.read_text() for path in folder.glob("*.py")}
@@ -113,7 +116,10 @@ def test_the_code_is_ours_and_needs_nothing_of_ours(ours, make_tokens, tmp_path,
 
 
 @rejects("FreeTransformerForCausalLM.forward: =«padding→None»", "padding read by an exported model")
-@rejects("uniform_noise: «start:end→:length»", "noise of the first position for every new token")
+@rejects(
+    "modeling_free_transformer.uniform_noise: «start:end→:length»",
+    "noise of the first position for every new token",
+)
 def test_the_same_noise_gives_the_same_greedy_tokens(ours, theirs, prompts, rng):
     """Noise without rows is shared from the first token of each on."""
     tokens, mask, padding = prompts
@@ -157,12 +163,13 @@ def test_other_designs_give_the_same_greedy_tokens(make_ours, prompts, tmp_path,
     "z of an exported model's prompt from the prior",
 )
 @rejects(
-    "uniform_noise: «size, device=device→1, *size[1:], device=device).expand(size»",
+    "modeling_free_transformer.uniform_noise: «size, device=device→1, *size[1:], "
+    "device=device).expand(size»",
     "all sequences of an exported model with one z",
 )
 @rejects(
-    "uniform_noise: «repeat_interleave(rows // len(given), dim=0)→repeat(rows // "
-    "len(given), 1, 1)»",
+    "modeling_free_transformer.uniform_noise: «repeat_interleave(rows // len(given), "
+    "dim=0)→repeat(rows // len(given), 1, 1)»",
     "noise of a prompt given to sequences of another",
 )
 def test_sequences_of_a_prompt_have_z_of_their_own_or_shared(ours, theirs, make_tokens, rng):
@@ -275,8 +282,8 @@ def test_saved_again_it_is_the_same(make_ours, make_tokens, tied, tmp_path, rng)
 
 
 @rejects(
-    "free_transformer.configuration: "
-    '«str(model.embedding.weight.dtype).removeprefix("torch.")→"float32"»',
+    "free_transformer.configuration: AUTO, "
+    'dtype=«str(model.embedding.weight.dtype).removeprefix("torch.")→"float32"»',
     "an exported model of another precision than its weights",
 )
 def test_in_bfloat16(ours, prompts, tmp_path, rng):
@@ -313,7 +320,8 @@ REFUSED = [
 
 
 @rejects(
-    "left_padding: «(read[:, :-1] & ~read[:, 1:]).any() or not read[:, -1].all→not read.any»",
+    "modeling_free_transformer.left_padding: «(read[:, :-1] & ~read[:, 1:]).any() or not "
+    "read[:, -1].all→not read.any»",
     "right padding taken for left padding",
 )
 def test_generate_and_forward_refuse_by_name(theirs, make_tokens):
@@ -334,7 +342,7 @@ def test_generate_and_forward_refuse_by_name(theirs, make_tokens):
 
 
 @rejects(
-    'check_generation: «or not getattr(cache, "prompt_encoded", False)→»',
+    'modeling_free_transformer.check_generation: «or not getattr(cache, "prompt_encoded", False)→»',
     "forward's cache for generate's",
 )
 def test_caches_that_are_refused_by_name(theirs, make_tokens):

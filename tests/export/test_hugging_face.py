@@ -64,22 +64,24 @@ def backend(folder, **arguments):
 
 
 @rejects(
-    'add_names_of_transformers_4: «config["rope_theta"] = rope["rope_theta"]→pass»',
+    'hugging_face.add_names_of_transformers_4: «config["rope_theta"] = rope["rope_theta"]→pass»',
     "an export whose rope_theta transformers 4 does not find",
     case="Llama 3.1",
 )
 @rejects(
-    "add_names_of_transformers_4: else «scaling→None»",
+    "hugging_face.add_names_of_transformers_4: else «scaling→None»",
     "rope_scaling transformers 4 does not find",
     case="Llama 3.1",
 )
 @rejects(
-    'add_names_of_transformers_4: «tokens["tokenizer_class"] = "PreTrainedTokenizerFast"→pass»',
+    'hugging_face.add_names_of_transformers_4: «tokens["tokenizer_class"] = '
+    '"PreTrainedTokenizerFast"→pass»',
     "a tokenizer of a class that transformers 4 does not have",
     case="tied",
 )
 @rejects(
-    'write_files: «shutil.copymode(folder / "config.json", folder / "model.safetensors")→pass»',
+    'hugging_face.write_files: «shutil.copymode(folder / "config.json", folder / '
+    '"model.safetensors")→pass»',
     "weights that only their owner may read",
     case="tied",
 )
@@ -148,7 +150,9 @@ def test_text_is_cut_as_ours_in_every_family(make_model, tmp_path, style):
 
 
 @rejects(
-    "grouped_by_prompt: «-room:→:room»", "prompts that are too long cut from the right", case="tied"
+    "batching.grouped_by_prompt: «-room:→:room»",
+    "prompts that are too long cut from the right",
+    case="tied",
 )
 @shapes
 def test_scores_and_texts_of_the_backend_are_those_of_our_harness(exported, shape):

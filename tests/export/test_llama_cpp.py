@@ -28,7 +28,9 @@ from tests.support.tokenizers import END, STYLES, encode, exact, split_and_bytes
 
 
 @rejects("llama_cpp.write: «, pairs=True→»", "a GGUF with Hugging Face's order of channels")
-@rejects("block_views: «key if pairs else→»", "keys of a GGUF in Hugging Face's order of channels")
+@rejects(
+    "llama.block_views: «key if pairs else→»", "keys of a GGUF in Hugging Face's order of channels"
+)
 @rejects(
     'llama_cpp.write: «writer.add_rope_freq_base(config["rope_theta"])→»',
     "a GGUF without RoPE's base",
@@ -53,13 +55,13 @@ def test_transformers_computes_our_logits(make_model, tmp_path, changes):
 
 
 @rejects(
-    'llama_cpp.vocabulary: «model["merges"]→sorted(model["merges"])»',
+    'llama_cpp.vocabulary: «model["merges"]→sorted(model["merges"])»]',
     "merges of a GGUF in another order",
 )
 @rejects(
     "llama_cpp.vocabulary: «USER_DEFINED→NORMAL»", "an added token among a GGUF's ordinary ones"
 )
-@rejects("PRE_TOKENIZERS: «qwen2→dbrx»", "Llama 3's pattern for Qwen2's")
+@rejects("llama_cpp.PRE_TOKENIZERS: «qwen2→dbrx»", "Llama 3's pattern for Qwen2's")
 @pytest.mark.parametrize("style", [style for style in PRE_TOKENIZERS if style != "smollm_2"])
 def test_the_tokenizer_of_transformers_is_ours(make_model, tmp_path, style):
     """But that of SmolLM, whose name transformers does not know; nor does it know an added token
@@ -77,9 +79,10 @@ def test_the_tokenizer_of_transformers_is_ours(make_model, tmp_path, style):
     assert theirs.bos_token == theirs.eos_token == END
 
 
-@rejects("PRE_TOKENIZERS: «trillion→gpt-2»", "text that llama.cpp takes spaces out of")
+@rejects('llama_cpp.PRE_TOKENIZERS: «trillion→gpt-2»",', "text that llama.cpp takes spaces out of")
 @rejects(
-    'pre_tokenizer: «spec["model"]["ignore_merges"]→False»', "ignore_merges left out of account"
+    'llama_cpp.pre_tokenizer: «spec["model"]["ignore_merges"]→False»',
+    "ignore_merges left out of account",
 )
 @pytest.mark.parametrize("style", PRE_TOKENIZERS)
 def test_the_name_of_the_pattern_that_cuts_text(style):
@@ -155,7 +158,10 @@ def test_the_padding_of_a_vocabulary_is_tokens_that_are_not_used(make_model, tmp
     assert torch.equal(weights, torch.cat((model.embedding.weight, *padding.values())))
 
 
-@rejects('pattern_of: «not part["invert"]→True»', "a pattern that is inverted for one that is not")
+@rejects(
+    'llama_cpp.pattern_of: «not part["invert"]→True»',
+    "a pattern that is inverted for one that is not",
+)
 def test_a_tokenizer_that_llama_cpp_does_not_have_is_refused():
     whole_word = STYLES["gpt_2"]()
     whole_word.add_tokens([AddedToken("word", single_word=True)])

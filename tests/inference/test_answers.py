@@ -83,8 +83,8 @@ def requests(request, make_model, rng):
 
 
 @rejects(
-    "score_answers: «→ if padding is None else torch.stack([n.roll(-k, 0) for n, k in "
-    "zip(of_prompt, padding.tolist())])») rest",
+    "answers.score_answers: o, of_prompt«→ if padding is None else torch.stack([n.roll(-k, "
+    "0) for n, k in zip(of_prompt, padding.tolist())])»",
     "noise of padding given to a prompt's first tokens",
 )
 @torch.no_grad()
@@ -108,7 +108,7 @@ def test_scores_equal_those_of_full_passes_over_each_request_alone(requests, mon
 
 
 @rejects(
-    "read_out: + («→0 * »",
+    "answers.read_out: + («→0 * »",
     "greedy by a mean over samples that forgets how each took the tokens before",
 )
 @torch.no_grad()
@@ -207,12 +207,12 @@ def leaking():
 
 
 @rejects(
-    "score_answers: «(prompts, lower.x, lower.at)→(both := torch.cat((prompts, answers), "
-    "1), model.lower(both, q := model.positions(both)), q)[:, :p]»",
+    "answers.score_answers: «(prompts, lower.x, lower.at)→(both := torch.cat((prompts, "
+    "answers), 1), model.lower(both, q := model.positions(both)), q)[:, :p]»",
     "encoder reads the answer that is scored",
 )
 @rejects(
-    "score_answers: padding) «→e = model.encode(answers[:, :-1], lower.x_answer, "
+    "answers.score_answers: , padding) «→e = model.encode(answers[:, :-1], lower.x_answer, "
     "lower.after); model.latent.draw = lambda n, *_, e=e: model.latent.sample(e, n)[1]; »",
     "z of an answer from the encoder",
 )
@@ -252,10 +252,13 @@ def test_an_encoder_that_leaks_the_future_does_not_move_the_score(leaking, rng):
     assert log_mean_exp(scores).exp().sum().item() == pytest.approx(1, abs=1e-4)
 
 
-@rejects("monte_carlo_error: 0«→, correction=0») /", "a Monte-Carlo error of few samples too small")
-@rejects("monte_carlo_error: «sqrt(k)→1»", "a Monte-Carlo error that no sample lowers")
 @rejects(
-    "log_mean_exp: «logsumexp(0) - log(len(log_probs))→mean(0)»",
+    "answers.monte_carlo_error: 0«→, correction=0») /",
+    "a Monte-Carlo error of few samples too small",
+)
+@rejects("answers.monte_carlo_error: «sqrt(k)→1»", "a Monte-Carlo error that no sample lowers")
+@rejects(
+    "answers.log_mean_exp: «logsumexp(0) - log(len(log_probs))→mean(0)»",
     "log P of an answer as a mean of logarithms",
 )
 @pytest.mark.filterwarnings("error")
@@ -274,7 +277,8 @@ def test_the_monte_carlo_error_is_the_spread_of_the_estimate(rng):
 
 
 @rejects(
-    "log_normalizer: «top + rest.log→(logits[:, :1] - logits.log_softmax(-1)[:, :1]).double»",
+    "answers.log_normalizer: «top + rest.log→(logits[:, :1] - logits.log_softmax(-1)[:, "
+    ":1]).double»",
     "unlikely tokens rounded away beside a likely one",
 )
 @pytest.mark.parametrize("top", [12.0, 14.0, 40.0])

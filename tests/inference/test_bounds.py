@@ -16,7 +16,7 @@ from tests.support.mutants import rejects
 FLOAT32 = {"atol": 1e-5, "rtol": 1e-5}  # sums in float64 of what a model gives in float32
 
 
-@rejects("token_nll: (nll«→[::-1]»", "chunks of log-probabilities in another order")
+@rejects("bounds.token_nll: nll«→[::-1]»)", "chunks of log-probabilities in another order")
 def test_nll_of_a_baseline_is_its_summed_cross_entropy(make_model, make_tokens, monkeypatch):
     """However few log-probabilities are computed at a time, and of chunks of a row apart."""
     model, tokens = make_model(latent_bits=0), make_tokens(4, 9)
@@ -38,7 +38,7 @@ def test_nll_of_a_baseline_is_its_summed_cross_entropy(make_model, make_tokens, 
 
 
 @rejects(
-    "sampled_probability: «.ceil().clamp(1, NOISE_STEPS - 1)→»",
+    "bounds.sampled_probability: «.ceil().clamp(1, NOISE_STEPS - 1)→»",
     "rare bits weighed by a probability that noise does not have",
 )
 @pytest.mark.parametrize("o", [-1e4, -30.0, -17.0, -16.0, -3.0, 0.3, 17.0, 30.0])
@@ -63,7 +63,7 @@ def test_estimates_are_unbiased_where_bits_saturate(o):
     assert bounds.elbo[0].item() == pytest.approx(elbo.item(), rel=1e-6)
 
 
-@rejects("latent_bounds: torch.stack(kl)«.mean(0)→[-1]»", "the KL of the last sample alone")
+@rejects("bounds.latent_bounds: torch.stack(kl)«.mean(0)→[-1]»", "the KL of the last sample alone")
 @pytest.mark.parametrize("prior", Prior)
 def test_bounds_of_several_samples_are_means_over_those_of_each(make_model, make_tokens, prior):
     """Under a recurrent prior the KL, too, is another for each sample."""
@@ -84,7 +84,7 @@ def test_bounds_of_several_samples_are_means_over_those_of_each(make_model, make
 
 
 @rejects(
-    "importance_bound: «(log(k) - grouped.logsumexp(1))→-grouped.mean(1)»",
+    "bounds.importance_bound: «(log(k) - grouped.logsumexp(1))→-grouped.mean(1)»",
     "IWAE averaging logarithms",
 )
 def test_importance_bound_is_the_mean_over_disjoint_groups_of_samples():

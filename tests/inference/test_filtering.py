@@ -37,31 +37,34 @@ def case(request, make_model, make_tokens):
 
 
 @rejects(
-    "filtering_bound: «cloud.move(poor, ancestors)→pass»",
+    "filtering.filtering_bound: «cloud.move(poor, ancestors)→pass»",
     "particles resampled without their caches",
     case="H1T12-half",
 )
 @rejects(
-    "LayerCache.move: «self.keys, self.values→(self.values,)»",
+    "LayerCache.move: «self.keys, self.values→(self.values,)»:",
     "values of a resampled particle without its keys",
     case="H1T12-half",
 )
 @rejects(
-    "filtering_bound: «log_weights[poor] = -log(particles)→pass»",
+    "filtering.filtering_bound: «log_weights[poor] = -log(particles)→pass»",
     "weights not reset after resampling",
     case="H1T12-half",
 )
 @rejects(
-    "filtering_bound: «logsumexp(1)→mean(1) + log(particles)» nll",
+    "filtering.filtering_bound: «logsumexp(1)→mean(1) + log(particles)» nll",
     "log of the mean weight taken as the mean of logs",
     case="H1T12-half",
 )
 @rejects(
-    "filtering_bound: «log_weights - log_p[:, None]→torch.full_like(log_weights, -log(particles))»",
+    "filtering.filtering_bound: «log_weights - log_p[:, None]→torch.full_like(log_weights, "
+    "-log(particles))»",
     "weights of a token not carried on to the next",
     case="H1T12-half",
 )
-@rejects("propose: «→0.9 * »p)", "particles of a prior that is not uniform", case="H1T12-half")
+@rejects(
+    "filtering.propose: «→0.9 * »p)", "particles of a prior that is not uniform", case="H1T12-half"
+)
 @pytest.mark.parametrize(
     ("particles", "resample_below", "proposal", "stratify"),
     [
@@ -82,7 +85,7 @@ def test_the_probability_is_unbiased(case, rng, particles, resample_below, propo
 
 
 @rejects(
-    "filtering_bound: «hidden[poor] = hidden[poor[:, None], ancestors]→pass»",
+    "filtering.filtering_bound: «hidden[poor] = hidden[poor[:, None], ancestors]→pass»",
     "particles resampled without what their prior reads",
 )
 def test_the_filter_of_a_recurrent_prior_is_unbiased_when_it_resamples(
@@ -114,10 +117,10 @@ def test_without_resampling_it_is_the_prior_sample_bound(make_model, make_tokens
 
 
 @rejects(
-    "stratified: «noise.argsort(1)→torch.arange(noise.shape[1])[:, None]»",
+    "filtering.stratified: «noise.argsort(1)→torch.arange(noise.shape[1])[:, None]»",
     "the same particle always in the lowest stratum",
 )
-@rejects("stratified: + «→0 * »(", "no shift")
+@rejects("filtering.stratified: + «→0 * »(", "no shift")
 def test_stratified_noise_is_uniform_for_each_particle_and_even_over_all(rng):
     noise, shift = torch.rand(4000, 5, 2, generator=rng), torch.rand(4000, 2, generator=rng)
     new = stratified(noise, shift)
@@ -131,7 +134,7 @@ def test_stratified_noise_is_uniform_for_each_particle_and_even_over_all(rng):
             assert_near(below[:, particle].prod(-1), q * q)
 
 
-@rejects("filtering_bound: : «noise→_»", "noise that is stratified and not used")
+@rejects("filtering.filtering_bound: : «noise→_»", "noise that is stratified and not used")
 def test_stratified_particles_make_a_bound_tighter(make_model, make_tokens, rng):
     """Without a resampling that would hide it: of one bit, half of the particles set it."""
     model = make_model(latent_bits=1, n_layers=2)
@@ -267,7 +270,7 @@ def test_a_single_symbol_is_certain(make_model, rng):
     torch.testing.assert_close(bound, torch.zeros(3, dtype=torch.float64), atol=1e-5, rtol=0)
 
 
-@rejects("propose: «(1 - share)→0»", "a proposal without the learned prior")
+@rejects("filtering.propose: «(1 - share)→0»", "a proposal without the learned prior")
 def test_a_proposal_mixes_the_logits_of_the_encoder_with_those_of_a_learned_prior(make_model, rng):
     latent = make_model(latent={"prior": "learned"}).latent
     x, before, o = (torch.randn(2, 1, n, generator=rng) for n in (16, 16, 3))

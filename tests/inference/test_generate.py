@@ -55,7 +55,9 @@ def codes_of(outputs):
     return torch.cat([out.codes for out in outputs], dim=1)
 
 
-@rejects("cached: «→max(»cache[0].length«→ - 1, 0)»", "tokens after a cache off by one position")
+@rejects(
+    "cache.cached: «→max(»cache[0].length«→ - 1, 0)»", "tokens after a cache off by one position"
+)
 @rejects(
     "Attention.causal_mask: («past→»", "a chunk read after others without their shift in the mask"
 )
@@ -82,7 +84,7 @@ def test_reading_in_chunks_equals_reading_at_once(
     torch.testing.assert_close(torch.cat(parts, dim=1), whole, **CLOSE)
 
 
-@rejects("Pinned.noise: «→0 * »padding.", "z pinned by a seed shifted by padding")
+@rejects("Pinned.noise: - «→0 * »padding", "z pinned by a seed shifted by padding")
 def test_noise_by_its_source():
     """A seed gives every row the same, counted from its first token, whatever the generator; the
     generator gives neighbouring rows the same, by default none.

@@ -36,11 +36,12 @@ def test_a_path_changes_the_differing_bits_in_steps_and_random_ones_as_many(rng)
 
 
 @rejects(
-    "interpolated_ce: «end→texts», toward",
+    "interpolation.interpolated_ce: «end→texts», toward",
     "the text at the start taken for that at the end of a path",
 )
 @rejects(
-    "interpolated_ce: «at_random→toward»))", "the null of the text at the end led to its own z"
+    "interpolation.interpolated_ce: «at_random→toward»))",
+    "the null of the text at the end led to its own z",
 )
 @torch.no_grad()
 def test_both_texts_are_read_with_each_z_of_the_path(make_model, make_tokens, rng):

@@ -117,7 +117,8 @@ def test_a_row_has_one_chunk(make, make_tokens, rng):
 
 
 @rejects(
-    "prefix_bound: «importance_bound(torch.stack(log_p), samples)→-torch.stack(log_p).mean(0)»",
+    "sequence_bound.prefix_bound: «importance_bound(torch.stack(log_p), "
+    "samples)→-torch.stack(log_p).mean(0)»",
     "a mean of logarithms over prefixes in place of the logarithm of the mean",
 )
 def test_bound_is_exact_where_all_prefixes_are_summed(make, make_tokens, rng):
@@ -148,7 +149,7 @@ def test_bound_is_unbiased_for_the_probability(make, make_tokens, rng):
     "RandomPrefix.forward: «torch.where((shift >= 0) & (shift < n), shift, index)→index»",
     "a prefix before the padding",
 )
-@rejects("RandomPrefix.forward: rows, «→0 * »", "a prefix by the noise of padding")
+@rejects("RandomPrefix.forward: «→0 * »padding]", "a prefix by the noise of padding")
 def test_generation_continues_the_prefix_of_each_row(make, make_tokens, rng):
     """Of prompts of unlike length, padded: the cached tokens are those of a full pass, each the
     likeliest after the row's own prefix, and a prefix that several rows share is pinned.
@@ -171,7 +172,7 @@ def test_generation_continues_the_prefix_of_each_row(make, make_tokens, rng):
         generate(model, prompts, 4, generator=rng, z=Codes(torch.zeros(3, dtype=torch.long)))
 
 
-@rejects("score_answers: «:p→-p:»].", "the prefix by the noise of the answer")
+@rejects("answers.score_answers: «:p→-p:»].", "the prefix by the noise of the answer")
 def test_answers_are_averaged_over_prefixes(make, make_tokens, rng):
     """log (1/K) Σ_k P(answer | c_k, prompt), whatever the padding."""
     model, prompts, answers = make(2), make_tokens(2, 4), make_tokens(3, 3)

@@ -69,23 +69,23 @@ def test_an_encoder_that_is_surer_than_it_should_be_does_little_harm(
 
 
 @rejects(
-    "settled_noise: «prior_probability(prior, x).expand_as(o)[rows, "
+    "prompt_spans.settled_noise: «prior_probability(prior, x).expand_as(o)[rows, "
     "last]→torch.full_like(own, 0.5, dtype=torch.float64)»",
     "a prompt's last z weighed by the uniform prior, whatever the prior is",
     case="every, learned prior",
 )
 @rejects(
-    "settled_noise: «model.latent.prior.sequential→False»",
+    "prompt_spans.settled_noise: «model.latent.prior.sequential→False»",
     "a prompt's last z by a recurrent prior that reads no z before",
     case="every, recurrent prior",
 )
 @rejects(
-    "settled_noise: «mixture -→»",
+    "prompt_spans.settled_noise: «mixture -→»",
     "candidates of the encoder weighed as if the prior had proposed them",
     case="every",
 )
 @rejects(
-    "settled_noise: «q→p» if c % 2 else «p→q»",
+    "prompt_spans.settled_noise: «q→p» if c % 2 else «p→q»",
     "z from an encoder that has seen one token of a span",
     case="every",
 )
@@ -142,7 +142,7 @@ def test_padding_changes_nothing_for_the_z_that_a_prompt_leaves_open(
 
 
 @rejects(
-    "settled_noise: «torch.where(pinned, p, sampled_probability(o[rows, "
+    "prompt_spans.settled_noise: «torch.where(pinned, p, sampled_probability(o[rows, "
     "last]))→sampled_probability(o[rows, last])»",
     "pinned bits weighed as if they had been drawn",
 )
@@ -223,7 +223,7 @@ def test_which_codes_are_few_enough_to_sum_over(latent, few):
     assert [enumerable(config) for config in configs] == few
 
 
-@rejects("nll_bound: «proposal is None→False»", "spans proposed by the prior alone")
+@rejects("sequence_bound.nll_bound: «proposal is None→False»", "spans proposed by the prior alone")
 @pytest.mark.parametrize(("latent", "share"), [({}, 0), (EVERY, 0.25)])
 def test_where_several_tokens_read_a_z_the_encoder_has_a_part_in_the_proposal(
     make_model, make_tokens, monkeypatch, latent, share

@@ -36,12 +36,13 @@ def on_cpu(monkeypatch):
 
 
 @rejects(
-    "document_blocks: «documents[b, q] == documents[b, k]→q == q»", "FlexAttention across documents"
+    "flex.document_blocks: «documents[b, q] == documents[b, k]→q == q»",
+    "FlexAttention across documents",
 )
-@rejects("document_blocks: «& (q >= k) if causal else same→»", "FlexAttention not causal")
-@rejects("document_blocks: «causal→True» else", "encoder made causal by FlexAttention")
-@rejects("document_blocks: tril(«-1→»", "the diagonal read without asking the mask")
-@rejects("document_blocks: «high→low»)[queries", "mixed queries read without the mask")
+@rejects("flex.document_blocks: «& (q >= k) if causal else same→»", "FlexAttention not causal")
+@rejects("flex.document_blocks: «causal→True» else", "encoder made causal by FlexAttention")
+@rejects("flex.document_blocks: tril(«-1→»", "the diagonal read without asking the mask")
+@rejects("flex.document_blocks: «high→low»)[queries", "mixed queries read without the mask")
 @pytest.mark.parametrize("causal", [False, True], ids=["encoder", "decoder"])
 @pytest.mark.parametrize("lengths", LAYOUTS, ids=str)
 def test_a_block_mask_is_that_of_torch_from_the_dense_one(monkeypatch, lengths, causal):

@@ -53,7 +53,7 @@ CASES = [  # bits, leading dimensions, block of the backward pass
 
 
 @rejects(
-    "pack_bits: device)«→.flip(0)»",
+    "mapper.pack_bits: bits.device)«→.flip(0)»",
     "bit order reversed between mapper and table",
     case="5-(3, 5)-None",
 )
@@ -65,7 +65,7 @@ CASES = [  # bits, leading dimensions, block of the backward pass
     "gradient through the sampled code only",
     case="5-(3, 5)-None",
 )
-@rejects("sums_by_codes: «+→»=", "gradient of low bits through the last block of codes only")
+@rejects("mapper.sums_by_codes: «+→»=", "gradient of low bits through the last block of codes only")
 @pytest.mark.parametrize(("bits", "lead", "block"), CASES, ids=str)
 def test_value_and_gradients_equal_the_dense_straight_through_form(
     rng, monkeypatch, bits, lead, block

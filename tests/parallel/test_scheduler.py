@@ -112,7 +112,7 @@ def test_one_that_fails_or_is_killed_stops_what_needs_it_and_nothing_else(run):
 
 
 @rejects(
-    'locked_out: «not FAILED_LINE.match(f"ERROR: {last}")→True»',
+    'scheduler.locked_out: «not FAILED_LINE.match(f"ERROR: {last}")→True»',
     "speaking of a lock is tried for ever",
 )
 @pytest.mark.parametrize(

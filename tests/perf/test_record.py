@@ -84,7 +84,7 @@ def test_a_measurement_is_written_with_where_it_ran(fakes, tmp_path, capsys):
     assert "1 of 2 targets" in capsys.readouterr().err
 
 
-@rejects("record.record: «failure→skipped»", "a GPU's part that fails, and exit code 0")
+@rejects('record.record: = "«failure→skipped»', "a GPU's part that fails, and exit code 0")
 @pytest.mark.slow
 def test_a_failure_stops_no_other_and_fails_the_command(fakes, tmp_path, capsys):
     out = tmp_path / "out"
@@ -198,7 +198,8 @@ def test_time_is_shared_out():
 
 
 @rejects(
-    'figure_row: «verdict = "rehearsed"→pass»', "a rehearsal on a GPU that shows met and missed"
+    'record.figure_row: «verdict = "rehearsed"→pass»',
+    "a rehearsal on a GPU that shows met and missed",
 )
 def test_a_rehearsal_says_so_and_has_a_file_of_its_own(on_gpu, tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")

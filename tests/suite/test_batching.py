@@ -48,7 +48,7 @@ def test_batches_hold_every_opening_once_and_one_way_of_decoding(shapes, tokens)
         assert len(batch) * (longest + batch[0].decoding.new) <= tokens or len(batch) == 1
 
 
-@rejects("grouped_by_prompt: ids[«-room:→:room»]", "a prompt cut at its end")
+@rejects("batching.grouped_by_prompt: ids[«-room:→:room»]", "a prompt cut at its end")
 def test_a_prompt_keeps_its_end_and_requests_of_one_prompt_are_one_question():
     """The last token of an answer is not read, so that context + 1 of them fit."""
     pairs = [([*range(9)], [5, 6]), ([3, 4, 5], [7]), ([*range(2, 9)], [5, 6]), ([3, 4, 5], [7])]

@@ -48,7 +48,7 @@ each_kind = pytest.mark.parametrize("kind", KINDS)
 
 
 @rejects(
-    "FreeTransformerLM.__init__: «noise_width→latent_bits»",
+    "FreeTransformerLM.__init__: «noise_width→latent_bits» >",
     "one random prefix for several",
     case="prefix",
 )
@@ -264,7 +264,10 @@ def test_samples_are_the_same_whatever_the_batch_and_repeats_differ(make_lm, kin
         assert continuations(lm, prompts, **settings | {"temperature": 1e-5}) == greedy
 
 
-@rejects("generate_until: prompt[«-room:→:room»]", "a prompt to be continued cut at its end")
+@rejects(
+    "FreeTransformerLM.generate_until: prompt[«-room:→:room»]",
+    "a prompt to be continued cut at its end",
+)
 def test_what_was_cut_is_counted_and_is_the_beginning(make_lm, monkeypatch):
     lm = make_lm(latent_bits=0)
     long = TEXT[:300]

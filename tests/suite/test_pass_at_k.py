@@ -38,8 +38,8 @@ class Reciting(Scripted):
 
 @arrives("pass_at_k", "samples k")
 @rejects(
-    'by_figure: «sample→[a for s in samples for a in s»["filtered_resps"][0]«→]», equal) '
-    "for «sample→_»",
+    "pass_at_k.by_figure: «sample→[a for s in samples for a in "
+    's»["filtered_resps"][0]«→]», equal) for «sample→_»',
     "distinct answers counted over all prompts",
 )
 @rejects("RepeatedTask.apply_filters: [«number→0»", "the first answer scored in place of each")
@@ -67,7 +67,10 @@ def test_each_answer_is_scored_as_the_only_one_would_be():
     assert json.loads(json.dumps(log)) == log
 
 
-@rejects("by_figure: («n→max(settings.k)»", "the largest k taken for the number of answers")
+@rejects(
+    "pass_at_k.by_figure: «n→max(settings.k)», right",
+    "the largest k taken for the number of answers",
+)
 @rejects(
     "pass_at_k.distinct: «not any(equal(answer, other) for other in different)→answer not "
     "in different»",
@@ -92,7 +95,7 @@ def test_answers_of_gsm8k_are_its_numbers_and_equal_where_its_metric_says_so(mon
 
 
 @rejects(
-    'by_figure: «map(program_text, sample["resps"][0])→sample["resps"][0]»',
+    'pass_at_k.by_figure: «map(program_text, sample["resps"][0])→sample["resps"][0]»',
     "programs that differ in comments and layout counted as different",
 )
 def test_programs_run_in_the_sandbox_each_by_itself(sandbox):
@@ -162,7 +165,7 @@ def test_where_tokens_follow_from_z_only_a_fresh_z_brings_other_answers(make_lm)
     assert all(len({*texts}) == 1 for texts in drawn(baseline, TOKENS))
 
 
-@rejects("token_generator: «repeat→z»", "the same tokens for all answers of one z")
+@rejects("batching.token_generator: .«repeat→z»)", "the same tokens for all answers of one z")
 def test_where_z_means_nothing_only_tokens_bring_other_answers(make_lm):
     lm = make_lm()
     with torch.no_grad():

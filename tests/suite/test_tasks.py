@@ -277,7 +277,7 @@ def test_an_unknown_metric_and_more_shots_than_documents_are_named(given, key, s
 
 
 @rejects(
-    "configure: «if spec.shots is not None else (→or »task.config.num_fewshot or 0«)→»",
+    "tasks.configure: «if spec.shots is not None else (→or »task.config.num_fewshot or 0«)→»",
     "no shots taken for the task's own number of them",
 )
 @arrives("suite", "seed")
@@ -493,7 +493,7 @@ def test_human_eval_plus_runs_programs_whose_failures_the_log_names(given, sandb
     assert scores == [1.0, 0.0] and figures.shots == 0
 
 
-@rejects('mbpp: "]«→[:1]»]', "a program of MBPP passes by its first test")
+@rejects('code_tasks.mbpp: "]«→[:1]»]', "a program of MBPP passes by its first test")
 def test_mbpp(given, sandbox):
     def doc(number):
         return dict(

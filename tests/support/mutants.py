@@ -21,13 +21,14 @@ TOKEN = re.compile(r"\w+|[^\w\s]")
 GAP = r"(?:\s|#.*\n)*"  # what the formatter may change between two tokens, or a comment
 
 
-def rejects(change: str, name: str, *, case: str = "", file: str = "") -> Callable[[Test], Test]:
+def rejects(change: str, name: str, *, case: str = "") -> Callable[[Test], Test]:
     """Declare that a test fails once the product is changed, as in
     ``@rejects("FreeTransformer.encode: x«.detach()→»", "a gradient into the lower half")``.
 
     What is changed stands before the colon: a function, a class, a field of one, a constant or a
     module, by as much of its qualified name as tells it apart, or a file's name where that is not
-    Python. Then comes a text that occurs once in it, with the changes marked: whole words and
+    Python. Two names are best (``layers.causal_mask``): if one of them changes, the other one leads
+    to the place. Then comes a text that occurs once in it, with the changes marked: whole words and
     signs, while spaces, line breaks, comments and trailing commas do not matter. ``name`` is the
     mistake's name. ``case`` is one case of a parametrized test, where the others need not be run.
     All arguments are literals: mutants are read from the source of the tests, without importing it.
@@ -127,21 +128,35 @@ def pattern(change: str) -> tuple[re.Pattern, list[str]]:
     return re.compile(regex), parts[2::3]
 
 
+def places_of(symbol: str) -> list[list[Place]]:
+    """Where a symbol is. If there is none of that name, the symbol or what it is in has another
+    name now: where the two parts of its name lead.
+    """
+    outer, _, _ = symbol.rpartition(".")
+    _, _, inner = symbol.partition(".")
+    names = [symbol] if symbol in symbols() else [inner, outer]
+    return [symbols()[name] for name in names if name in symbols()]
+
+
 def alter(place_and_change: str) -> tuple[str, str]:
     """The path of the file that holds a symbol, and its text with a change made in the symbol."""
     symbol, _, change = place_and_change.partition(": ")
     regex, new = pattern(change)
-    texts, places = product(), symbols().get(symbol)
-    if places is None:
+    texts, number = product(), 0
+    for places in places_of(symbol):
+        found = {
+            (path, match.span()): match
+            for path, begin, end in places
+            for match in regex.finditer(texts[path], begin, end)
+        }
+        number = len(found)
+        if number == 1:
+            break
+    if number != 1:
         fitting = [path for path, text in texts.items() if regex.search(text)]
-        raise LookupError(f"{symbol} is not there; {change!r} fits into {fitting}")
-    found = {
-        (path, match.span()): match
-        for path, begin, end in places
-        for match in regex.finditer(texts[path], begin, end)
-    }
-    if len(found) != 1:
-        raise LookupError(f"{change!r} must be in {symbol} once, not {len(found)} times")
+        raise LookupError(
+            f"{change!r} must be in {symbol} once, not {number} times; it fits into {fitting[:3]}"
+        )
     [((path, _), match)] = found.items()
     altered = texts[path]
     for i in range(len(new), 0, -1):

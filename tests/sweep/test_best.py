@@ -42,7 +42,7 @@ def kappa():
 
 
 @arrives("sweep", "best")
-@rejects("best_arms: «fmean→min»", "the best setting chosen by its luckiest seed")
+@rejects("best.best_arms: «fmean→min»(", "the best setting chosen by its luckiest seed")
 def test_the_best_settings_have_the_lowest_means_over_seeds_and_the_best_baseline_is_one(kappa):
     outcomes = outcomes_of(kappa, BOUNDS | {None: 0.95})
     lucky = next(i for i, each in enumerate(outcomes) if each.name == "kappa_bits_8_seed_2")
@@ -67,7 +67,9 @@ DESIGN = ("+space.architecture.latent.map.grid_search=[linear]", "evaluation.iwa
 
 
 @arrives("sweep", "best_seeds")
-@rejects("write_best: «1 + max→min»", "the best settings trained with the seeds that chose them")
+@rejects(
+    "best.write_best: «1 + max→min»", "the best settings trained with the seeds that chose them"
+)
 @pytest.mark.parametrize("overrides", [(), TEXT, DESIGN, ("+space.run.latent_bits.choice=[3]",)])
 def test_the_experiment_trains_the_very_settings_with_seeds_that_no_trial_had(conf, overrides):
     plan = plan_of("best_seeds=4", *overrides)

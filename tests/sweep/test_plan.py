@@ -169,13 +169,15 @@ def test_a_baseline_is_not_trained_once_for_each_latent(key, values):
     assert [settings.get(key) for settings in plan.settings.values()] == [None, *values]
 
 
-@rejects("compose_plan: «is None→in (None, 0)»", "a threshold of 0 tried with one latent alone")
 @rejects(
-    "trial_name: «value is None→not value»",
+    "plan.compose_plan: ) «is None→in (None, 0)»", "a threshold of 0 tried with one latent alone"
+)
+@rejects(
+    "plan.trial_name: and «value is None→not value»",
     "a setting with a threshold of 0 named like a baseline's",
 )
 @rejects(
-    "trial_spec: «node.run.kappa_bits is None→not node.run.kappa_bits»",
+    "plan.trial_spec: «node.run.kappa_bits is None→not node.run.kappa_bits»",
     "a threshold of 0 trained with the latent of its preset",
 )
 def test_a_threshold_of_0_is_trained_with_each_latent():
@@ -265,7 +267,7 @@ def trained_baseline(experiment, changed=None):
     return module.state_dict()
 
 
-@rejects("Arm.kappa_warmup_steps: «, metadata=LATENT_ONLY→»", "a setting of the latent forgotten")
+@rejects("Arm.kappa_warmup_steps: 0«, metadata=LATENT_ONLY→»", "a setting of the latent forgotten")
 def test_settings_that_a_baseline_does_not_read_are_marked_and_no_others():
     """Another value of them trains the very same weights, one of any other setting others."""
     keys = [key for group, kind in KEY_GROUPS.items() for key in all_settings(kind, group)]

@@ -56,9 +56,10 @@ def run_smoke_trial(experiment, command="first"):
 
 
 @rejects(
-    "is_trained: «== manifest.spec_hash→> str()»", "a trial of other settings taken for trained"
+    "mlflow_runs.is_trained: «== manifest.spec_hash→> str()»",
+    "a trial of other settings taken for trained",
 )
-@rejects("reported: «bound_bits→ce_nats»", "ASHA by the loss alone")
+@rejects("trial.reported: row.«bound_bits→ce_nats»", "ASHA by the loss alone")
 def test_a_trial_reports_its_bounds_and_is_not_trained_again(smoke, heard):
     run_smoke_trial(smoke)
     *rows, last = heard
@@ -105,7 +106,7 @@ def test_a_trial_of_several_workers_reports_the_same_and_is_evaluated_on_a_worke
     worker.assert_called_once()
 
 
-@rejects("run_trial: «failure.exists()→False»", "a trial that fails trained again and again")
+@rejects("trial.run_trial: «failure.exists()→False»", "a trial that fails trained again and again")
 def test_a_trial_that_fails_says_why_in_its_log_and_is_trained_again_by_another_command_alone(
     smoke, heard
 ):

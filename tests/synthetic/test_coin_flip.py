@@ -40,7 +40,7 @@ def test_samples_follow_their_labels(rng):
         assert abs(ones.mean(0) - share).max() < 5 * 0.4 / len(ones) ** 0.5  # at each place
 
 
-@rejects("predictive: «→1 - »posteriors", "equation 2 with ε for 1 − ε")
+@rejects("coin_flip.predictive: («→1 - »posteriors", "equation 2 with ε for 1 − ε")
 @pytest.mark.parametrize(
     "flips", ["1" * 64, "0" * 64, "10" * 32, "1" * 40 + "0" * 24, "1101000111" * 7]
 )

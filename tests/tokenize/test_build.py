@@ -67,11 +67,11 @@ def decoded(folder, split):
 
 
 @rejects(
-    "text_chunks: «tokens.end_of_text, *ids→*ids, tokens.end_of_text»",
+    "encode.text_chunks: «tokens.end_of_text, *ids→*ids, tokens.end_of_text»",
     "end of text after a document",
 )
 @rejects(
-    'text_chunks: , «size→sum(len(text.decode(errors="replace")) for _, text, _ in batch)»',
+    'encode.text_chunks: , «size→sum(len(text.decode(errors="replace")) for _, text, _ in batch)»',
     "characters of a document counted for its bytes",
 )
 def test_shards_give_the_corpus_back_and_count_it(source, tmp_path):
@@ -156,7 +156,7 @@ def test_a_taken_tokenizer_is_used(source, tmp_path):
 
 
 @rejects(
-    "make_split: «sum(map(corpus.count_documents, parts))→documents»",
+    "build.make_split: «sum(map(corpus.count_documents, parts))→documents»",
     "documents that the tokenizer cannot spell not counted",
 )
 def test_documents_that_the_tokenizer_cannot_spell_are_left_out_and_counted(tmp_path, capsys):
@@ -177,11 +177,11 @@ def test_documents_that_the_tokenizer_cannot_spell_are_left_out_and_counted(tmp_
 
 
 @rejects(
-    'write_overlap: «validation", "train→train", "validation»',
+    'build.write_overlap: «validation", "train→train", "validation»',
     "the training part in the held-out part",
 )
 @rejects(
-    "write_overlap: splits[split].shards«→[:1]»",
+    "build.write_overlap: splits[split].shards«→[:1]»",
     "overlap with the first file of the training part alone",
 )
 def test_overlap_with_the_training_part_is_written_and_said(tmp_path, capsys):

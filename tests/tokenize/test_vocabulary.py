@@ -78,7 +78,7 @@ def split_at_space():
     return trained(pre.Sequence([pre.WhitespaceSplit(), pre.ByteLevel(False)]))
 
 
-@rejects("adopt: «>= LARGEST_VOCABULARY→< 0»", "an id of any size")
+@rejects("vocabulary.adopt: «>= LARGEST_VOCABULARY→< 0»", "an id of any size")
 @pytest.mark.parametrize(
     ("make", "end_of_text", "words"),
     [

@@ -121,7 +121,7 @@ def test_a_deleted_database_is_rebuilt_twice_as_once(original, project, capsys):
 
 
 @rejects(
-    "read_tracked: «and manifest.tracking_key == run.key→»",
+    "measured.read_tracked: «and manifest.tracking_key == run.key→»",
     "the evaluation of an earlier training shown as that of this one",
 )
 def test_results_of_another_training_are_not_those_of_this_one(project):

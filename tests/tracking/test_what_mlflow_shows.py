@@ -61,7 +61,7 @@ def test_one_bound_for_every_arm_and_budget_against_tokens(project, run):
     assert run.data.metrics["bound/bits_per_token"] == evaluation.bits_per_token.bound.mean
 
 
-@rejects("Tracked.read_line: «curve→train»", "MLflow's charts begin with single dots")
+@rejects('Tracked.read_line: "«curve→train»', "MLflow's charts begin with single dots")
 def test_charts_are_of_what_runs_are_compared_by_bounds_and_curves_first(run):
     """MLflow draws a section for what stands before the last stroke of a name, in this order."""
     sections = sorted({key.rpartition("/")[0] for key in run.data.metrics if "system" not in key})
@@ -73,7 +73,7 @@ def test_charts_are_of_what_runs_are_compared_by_bounds_and_curves_first(run):
 
 
 @rejects(
-    "evaluation_tags: «parts |= {f\"at_{budget['tokens']}\": budget for budget in "
+    "measured.evaluation_tags: «parts |= {f\"at_{budget['tokens']}\": budget for budget in "
     "budgets[:-1]}→pass»",
     "errors of smaller budgets are lost",
 )
@@ -95,7 +95,7 @@ def test_what_makes_no_chart_is_in_tags_and_parameters(run):
 
 
 @rejects(
-    'run_tags: «manifest.run["kappa_bits"] is None→not manifest.run["kappa_bits"]»',
+    'describe.run_tags: «manifest.run["kappa_bits"] is None→not manifest.run["kappa_bits"]»',
     "a threshold of 0 tagged as a baseline",
 )
 def test_kappa_is_a_number_that_a_baseline_has_not(workspace):

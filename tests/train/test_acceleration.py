@@ -109,11 +109,13 @@ def test_long_runs_are_compiled_unless_switched_off(
 
 
 @rejects(
-    "compiler_failure: «special(folders)→None»",
+    "compiler.compiler_failure: «special(folders)→None»",
     "compilation where the compiler cannot be called",
     case="path",
 )
-@rejects("compiler_failure: «success.touch()→pass»", "the compiler tried before every training")
+@rejects(
+    "compiler.compiler_failure: «success.touch()→pass»", "the compiler tried before every training"
+)
 @rejects(
     "compiler.environment: «*(os.environ.get(name) for name in VARIABLES),→»",
     "a compiler taken for another",
@@ -146,7 +148,7 @@ def test_a_compiler_is_tried_once_and_its_failure_ends_with_its_cause(monkeypatc
 
 
 @pytest.mark.slow  # inductor starts
-@rejects("TRIAL: «sys.exit→print»", "a compiler that fails taken for one that works")
+@rejects("compiler.TRIAL: «sys.exit→print»", "a compiler that fails taken for one that works")
 @pytest.mark.parametrize("cxx", ["/bin/false", "/bin/true"])
 def test_a_compiler_that_fails_is_one_line(monkeypatch, tmp_path, cxx):
     """The one without output is taken for a compiler until what it should have made is missing."""

@@ -131,7 +131,7 @@ def test_budgets_and_segments_are_listed_in_order_with_whole_batches(workspace):
 
 
 @rejects(
-    "SegmentTraining.build_module: «self.segment→spec»",
+    "SegmentTraining.build_module: run, «self.segment→spec»",
     "every decay on the schedule of the whole run",
 )
 @rejects(
@@ -230,7 +230,7 @@ def test_a_kept_budget_that_is_damaged_is_trained_for_again_and_nothing_else_los
 
 
 @rejects(
-    "find_start: «newest_checkpoint(decay, manifest, until) or→»",
+    "segments.find_start: «newest_checkpoint(decay, manifest, until) or→»",
     "a decay is begun again",
     case="a decay",
 )

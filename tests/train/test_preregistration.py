@@ -70,7 +70,7 @@ def test_long_texts_are_cut_to_what_mlflow_takes_and_nothing_stated_is_no_tag(wo
     assert "expectation" not in run.data.tags
 
 
-@rejects("read_own: «theirs→manifest».preregistration", "what a resumed training restates")
+@rejects("segments.read_own: «theirs→manifest».preregistration", "what a resumed training restates")
 @pytest.mark.parametrize("begun", [True, False])
 def test_a_training_has_begun_where_a_checkpoint_says_so(stages, begun):
     """Before that, what is stated may change; after it, what was stated then is kept."""

@@ -110,7 +110,7 @@ def worker(rank, folder, hows):
 
 
 @rejects(
-    "of_whole_batch: «if over_workers is None else mean + (over_workers(own) - own)→»",
+    "hinge.of_whole_batch: «if over_workers is None else mean + (over_workers(own) - own)→»",
     "a worker's part of a batch taken for the whole",
     case="plain",
 )

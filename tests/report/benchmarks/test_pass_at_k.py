@@ -77,7 +77,7 @@ def test_each_way_is_set_against_the_baselines_tokens_at_the_same_temperature(tm
 
 
 @rejects(
-    "scored_by: «run.suite_scores.get(sampled_key(task.key, sampling, figure), [])→[]»",
+    "pass_at_k.scored_by: «run.suite_scores.get(sampled_key(task.key, sampling, figure), [])→[]»",
     "pass@k judged by the errors of two samples of prompts",
 )
 def test_the_error_is_of_differences_prompt_by_prompt_where_these_are_stored(tmp_path):
@@ -93,8 +93,8 @@ def test_the_error_is_of_differences_prompt_by_prompt_where_these_are_stored(tmp
 
 
 @rejects(
-    "as_benchmark: «replace(sampling, varied=Varied.tokens)→sampled(arms[0].first, "
-    "task)[0].sampling»",
+    "pass_at_k.as_benchmark: «replace(sampling, "
+    "varied=Varied.tokens)→sampled(arms[0].first, task)[0].sampling»",
     "pass@k set against the baseline at another temperature",
 )
 def test_other_temperatures_are_not_compared(tmp_path):
@@ -102,7 +102,10 @@ def test_other_temperatures_are_not_compared(tmp_path):
     assert table(tmp_path, {"base": hot, "free_k1_2": FREE}).compared == []
 
 
-@rejects("scored_by: «each.samples == n and→»", "means over seeds with unlike numbers of answers")
+@rejects(
+    "pass_at_k.scored_by: «each.samples == n and→»",
+    "means over seeds with unlike numbers of answers",
+)
 def test_a_way_that_some_seed_has_not_is_left_out(tmp_path):
     free = ARMS["free_k1_2"]
     runs = {"base_s0": ARMS["base"], "free_s0": free, "free_s1": free | {"seed": 1}}

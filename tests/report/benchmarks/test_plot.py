@@ -49,7 +49,7 @@ def test_a_panel_a_benchmark_by_the_papers_name_of_arms_with_budgets(found):
     }
 
 
-@rejects("during_training: in runs«→[:1]»", "an axis that ends at the first budgets")
+@rejects("plot.during_training: in runs«→[:1]»", "an axis that ends at the first budgets")
 def test_the_axis_reaches_the_budgets_of_every_seed(found):
     longer = deepcopy(found)
     of_second = longer.arms[0].runs[1].suite

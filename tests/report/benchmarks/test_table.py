@@ -73,7 +73,7 @@ def test_a_baseline_of_zero_has_no_relative_gain_and_an_unknown_error_makes_no_c
 
 
 @rejects(
-    "score_error: if «late→True»",
+    "table.score_error: «late→True» or",
     "benchmarks of the same documents compared as if those were different ones",
 )
 def test_documents_are_paired_where_their_scores_are_stored(tmp_path):
@@ -90,7 +90,8 @@ def test_documents_are_paired_where_their_scores_are_stored(tmp_path):
 
 
 @rejects(
-    "from_plain: «value.mean for value in each→sum(value.mean for value in each) / len(each)»",
+    "comparison.from_plain: «value.mean for value in each→sum(value.mean for value in "
+    "each) / len(each)»",
     "seeds left out of the verdict on a benchmark",
 )
 def test_seeds_may_make_a_difference_none(tmp_path):
@@ -120,7 +121,7 @@ def test_seeds_may_make_a_difference_none(tmp_path):
     assert scored(tmp_path / "alone", alone)["facts"]["free"].verdict == "better"
 
 
-@rejects("alike: CONDITIONS«→[:5]»", "scores on different data compared")
+@rejects("table.alike: in CONDITIONS«→[:5]»", "scores on different data compared")
 def test_what_was_scored_in_another_way_is_not_compared(tmp_path):
     others = {"task": "x", "metric": "x", "shots": 7, "version": "x", "documents": 7}
     others |= {"sources": ["x"]}

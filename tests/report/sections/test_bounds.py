@@ -19,7 +19,7 @@ PICKED = {
 
 
 @rejects("Estimate.convergence: « (not converged)→»", "a loose bound without its mark")
-@rejects("calibrations: str(«→2 * »", "particles that nothing has")
+@rejects("bounds.calibrations: («→2 * »found.", "particles that nothing has")
 def test_what_a_calibration_picked_is_shown_and_a_loose_number_says_so(tmp_path):
     others = {"free": {"converged": False, "half_variance": 0.1}}
     folder = write_experiment(tmp_path, PAIR, {"free": 0.6}, others=others)

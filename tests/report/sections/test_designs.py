@@ -86,7 +86,7 @@ def test_the_table_has_a_row_for_each(analysis, tmp_path, monkeypatch):
         assert row["FLOPs/token"] == f"{flops / 1e6:.2f} M"
 
 
-@rejects("drawn: «level - bound→bound - level»", "a loss drawn as a gain")
+@rejects("designs.drawn: «level - bound→bound - level»", "a loss drawn as a gain")
 def test_a_dot_is_the_gain_of_a_seed_over_the_mean_of_the_models_own(analysis):
     (axes,) = drawn(analysis.designs).axes
     seeds = [line for line in axes.lines if line.get_marker() == "o"]

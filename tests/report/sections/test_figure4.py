@@ -49,7 +49,7 @@ def seeded(tmp_path):
     return arms_of(tmp_path)
 
 
-@rejects("arm_scores: )«→[:1]»)", "scores of the first seed in place of means")
+@rejects("figure4.arm_scores: arm)«→[:1]»)", "scores of the first seed in place of means")
 def test_scores_are_means_over_seeds_and_the_ratio_the_mean_of_ratios(seeded):
     (row,) = figure4_rows(seeded, {})
     found = row.ours.scores

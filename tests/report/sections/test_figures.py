@@ -37,7 +37,7 @@ def drawn(tmp_path_factory):
 
 
 @rejects(
-    "figures_against_kappa: «arm.preset_design→not arm.baseline»",
+    "kappa.figures_against_kappa: «arm.preset_design→not arm.baseline»]",
     "a line against κ through other designs",
 )
 def test_seeds_are_dots_and_lines_go_through_means(drawn):
@@ -77,7 +77,7 @@ def test_snapshots_are_hollow_and_apart_from_annealed_models(tmp_path):
 
 
 @rejects(
-    'bound_by_samples: «run.figures("bits_per_token").bound→bounds[samples(arm)[-1]]»',
+    'bounds.bound_by_samples: «run.figures("bits_per_token").bound→bounds[samples(arm)[-1]]»',
     "IWAE above its own",
 )
 def test_iwae_is_drawn_above_the_filtering_bound(tmp_path):
@@ -197,7 +197,9 @@ def markers(axes, marker):
     return [(pytest.approx(x), y) for each in points for x, y in each]
 
 
-@rejects("draw_family: «→abs(»comparison.«threshold→mean)»", "bars as wide as the difference")
+@rejects(
+    "headline.draw_family: «→abs(»comparison.«threshold→mean)»", "bars as wide as the difference"
+)
 def test_means_bars_and_seeds_are_drawn_from_the_baseline_at_0(tmp_path):
     analysis = seeded(tmp_path, PAIR, {"base": [0.5, 0.52], "free": [0.4, 0.46]})
     (comparison,) = analysis.comparisons
@@ -231,7 +233,7 @@ def test_a_panel_for_each_family_with_a_baseline_of_its_bound_alone(tmp_path):
     "a loose difference without its mark",
 )
 @rejects(
-    'draw_family: «"loose" if comparison.may_be_loose else→»',
+    'headline.draw_family: «"loose" if comparison.may_be_loose else→»',
     "a verdict from a loose bound in colour",
 )
 def test_what_a_loose_bound_leaves_open_is_grey(tmp_path):

@@ -45,7 +45,7 @@ def test_where_next_to_nothing_is_told_or_a_position_not_measured_no_half_is(tmp
 
 
 @rejects(
-    "against_posterior: «.get(c.verdict, c.verdict)→['lower' if c.mean < 0 else 'higher']»",
+    "target.against_posterior: «.get(c.verdict, c.verdict)→['lower' if c.mean < 0 else 'higher']»",
     "generations called worse within what seeds differ by",
 )
 @pytest.mark.parametrize(
