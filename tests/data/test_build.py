@@ -361,20 +361,27 @@ def test_any_mixture_is_what_one_loop_over_its_documents_makes(
 @rejects("Stream.ended: «all→any»", "a part taken for ended with one of its groups")
 def test_a_group_that_is_read_in_part_is_read_on_before_the_next_one_counts(tmp_path, monkeypatch):
     """The first file gives more text than its size lets think, at first copies alone, and the
-    second one is read at the same time.
+    others, of which one ends, are read at the same time.
     """
-    copies, own = ["the same text again"] * 100, [f"of the first: {i:03d}" for i in range(30)]
-    others, folder = [f"of the second: {i:03d}" for i in range(90)], tmp_path / "in"
-    path = write_lines(folder, [*copies, *own]) / "texts.jsonl"
-    (folder / "a.jsonl.gz").write_bytes(gzip.compress(path.read_bytes()))
-    assert 4 * (folder / "a.jsonl.gz").stat().st_size < 1000
-    data = text_data(write_lines(folder, others), max_bytes=1000, validation_share=1e-9)
+    texts = {
+        "a": ["the same text again"] * 100 + [f"of the first: {i:03d}" for i in range(30)],
+        "b": ["of the second"],
+        "c": ["of the third" * 200],
+    }
+    for name, content in texts.items():
+        path = write_lines(tmp_path / "in", content) / "texts.jsonl"
+        path.rename(path.with_name(f"{name}.jsonl"))
+    plain = tmp_path / "in/a.jsonl"
+    (tmp_path / "in/a.jsonl.gz").write_bytes(gzip.compress(plain.read_bytes()))
+    plain.unlink()
+    assert 4 * (tmp_path / "in/a.jsonl.gz").stat().st_size < 900
+    data = text_data(tmp_path / "in", max_bytes=1000, validation_share=1e-9)
     data.parts["a"].pattern = "*.jsonl*"
     monkeypatch.setattr(files, "GROUP_BYTES", 1)
     monkeypatch.setattr(stage, "check_mixture", lambda *_: None)
     _, made = make_parts("x", data, tmp_path)
     kept = [("a", text) for path in sorted(made.iterdir()) for _, text in documents(path)]
-    assert kept == simple(0, True, 1000, [1.0], [[*copies, *own, *others]])
+    assert kept == simple(0, True, 1000, [1.0], [[*chain.from_iterable(texts.values())]])
 
 
 def threads(function, count, cores):
