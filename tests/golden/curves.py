@@ -41,9 +41,9 @@ Rows = dict[str, dict[str, str]]  # numbers by name, as text; by step or by name
 Curves = dict[str, Rows]  # by title
 
 
-def texts(numbers: dict[str, float]) -> dict[str, str]:
+def texts(numbers: dict[Any, float]) -> dict[str, str]:
     """Numbers as text, which differs for any two float32, and for any two float64."""
-    exact = {name: float(number) for name, number in numbers.items()}
+    exact = {str(name): float(number) for name, number in numbers.items()}
     return {k: f"{x:.9g}" if x == np.float32(x) else repr(x) for k, x in exact.items()}
 
 
