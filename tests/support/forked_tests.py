@@ -121,6 +121,8 @@ class Forks:
         self.broken: set[str] = set()
         self.lines: dict[str, dict[int, list[str]]] = {}
         self.fixtures: dict[str, set[str]] = defaultdict(set)  # which tests need one
+        self.set_up: dict[Any, float] = defaultdict(float)  # seconds, of fixtures of several tests
+        self.needs: dict[str, set[Any]] = {}  # fixtures, by test
         self.functions: dict[tuple[str, str, int], list[FunctionType]] = defaultdict(list)
         self.caches: list[Any] = []
         self.forked = 0
@@ -134,9 +136,12 @@ class Forks:
             return (yield)
         self.contexts.append(f"fixture {fixturedef.argname}")
         coverage.switch_context(self.contexts[-1])
+        before = processor_seconds()
         try:
             return (yield)
         finally:
+            if fixturedef.argname not in SHARED:
+                self.set_up[fixturedef] += processor_seconds() - before
             self.contexts.pop()
             coverage.switch_context(self.contexts[-1])
 
@@ -150,12 +155,14 @@ class Forks:
                 self.fixtures[f"fixture {name}"].add(item.nodeid)
             self.contexts = [item.nodeid]
             coverage.switch_context(item.nodeid)
-            before = processor_seconds()
+            before = processor_seconds() - sum(self.set_up.values())
             reports = runtestprotocol(item, log=False, nextitem=None if late else after)
             if any(report.failed for report in reports):
                 print(f"left out, as it fails under coverage: {item.nodeid}", flush=True)
                 self.broken.add(item.nodeid)
-            self.seconds[item.nodeid] = processor_seconds() - before
+            self.seconds[item.nodeid] = processor_seconds() - sum(self.set_up.values()) - before
+            found = item._fixtureinfo.name2fixturedefs  # type: ignore[attr-defined]
+            self.needs[item.nodeid] = {each[-1] for each in found.values()}
             if late:
                 break
         self.all_ran = len(self.seconds) == len(self.items)
@@ -190,14 +197,18 @@ class Forks:
             if fixture.removeprefix("fixture ") not in SHARED:
                 names |= self.fixtures[fixture]
         own = f"test_{Path(mistake.path).name}"
-        chosen, seconds = list[str](), 0.0
+        chosen = list[str]()
         known = names & self.seconds.keys() - self.broken
-        for name in sorted(known, key=lambda name: (own not in name, self.seconds[name], name)):
-            seconds += self.seconds[name]
-            if chosen and seconds > MAX_SECONDS:
+        for name in sorted(known, key=lambda name: (own not in name, self.cost([name]), name)):
+            if chosen and self.cost([*chosen, name]) > MAX_SECONDS:
                 break
             chosen.append(name)
         return chosen
+
+    def cost(self, names: list[str]) -> float:
+        """Seconds of tests in a fork, which has to set up again what they share."""
+        fixtures = {fixture for name in names for fixture in self.needs[name]}
+        return sum(self.seconds[name] for name in names) + sum(self.set_up[f] for f in fixtures)
 
     def change(self, mistake: Mistake) -> bool:
         """Give functions their new code; False if more than that is changed."""
@@ -249,7 +260,7 @@ class Forks:
 
     def run(self, mistake: Mistake | None, names: list[str], folder: Path) -> int:
         """In a fork: the exit code. The names of tests that failed go to a file."""
-        limit = int(5 + 3 * sum(self.seconds[name] for name in names))
+        limit = int(5 + 3 * self.cost(names))
         resource.setrlimit(resource.RLIMIT_CPU, (limit, limit))
         null = os.open(os.devnull, os.O_RDWR)
         for stream in range(3):
@@ -290,7 +301,7 @@ class Forks:
                     continue
                 self.forked += 1
                 folder = self.base / f"fork-{self.forked}"
-                limit = 60 + 10 * sum(self.seconds[name] for name in job[1])
+                limit = 60 + 10 * self.cost(job[1])
                 running[self.fork(*job, folder)] = job, folder, time.monotonic() + limit
             if not running:
                 return

@@ -8,6 +8,7 @@ import pytest
 from pipelines.report.benchmarks.plot import during_training, with_budgets
 from pipelines.report.benchmarks.table import benchmarks
 from pipelines.report.style import styles
+from tests.support.figures import check_figure
 from tests.support.mutants import rejects
 from tests.support.pages import heights
 from tests.support.results import arms_of, run, task, with_seeds, write_experiment, write_suite
@@ -38,7 +39,8 @@ def found(tmp_path_factory):
     return made
 
 
-def test_a_panel_a_benchmark_by_the_papers_name_of_arms_with_budgets(found):
+def test_a_panel_a_benchmark_by_the_papers_name_of_arms_with_budgets(found, tmp_path):
+    check_figure("during_training", during_training(found, STYLE), tmp_path)
     assert [arm.name for arm in with_budgets(found)] == ["free", "base"]
     shown = [axes for axes in during_training(found, STYLE).axes if axes.get_visible()]
     titles = [axes.get_title(loc="left") for axes in shown]

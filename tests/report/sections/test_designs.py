@@ -8,6 +8,7 @@ from ftmodel.costs.training import flops_per_token
 from pipelines.compare.designs import design_words
 from pipelines.report.sections.designs import designs, drawn
 from tests.support.corpora import write_shards
+from tests.support.figures import check_figure
 from tests.support.mutants import rejects
 from tests.support.pages import by_name, tables
 from tests.support.results import CONTROLLED, run, seeded
@@ -87,8 +88,10 @@ def test_the_table_has_a_row_for_each(analysis, tmp_path, monkeypatch):
 
 
 @rejects("designs.drawn: «level - bound→bound - level»", "a loss drawn as a gain")
-def test_a_dot_is_the_gain_of_a_seed_over_the_mean_of_the_models_own(analysis):
-    (axes,) = drawn(analysis.designs).axes
+def test_a_dot_is_the_gain_of_a_seed_over_the_mean_of_the_models_own(analysis, tmp_path):
+    figure = drawn(analysis.designs)
+    check_figure("designs", figure, tmp_path)
+    (axes,) = figure.axes
     seeds = [line for line in axes.lines if line.get_marker() == "o"]
     dots = {round(line.get_ydata()[0]): list(line.get_xdata()) for line in seeds}
     assert dots[0] == pytest.approx([-0.001, 0.001])

@@ -22,6 +22,7 @@ from pipelines.report.sections.figure4 import (
     scores_by_seed,
     target_scores,
 )
+from tests.support.figures import check_figure
 from tests.support.mutants import rejects
 from tests.support.pages import check_report, numbers
 from tests.support.results import (
@@ -80,13 +81,14 @@ def test_paper_has_three_groups_of_five_at_four_thresholds():
     assert paper[0.125].scores["ratio"] == pytest.approx(0.7 / 14.7, abs=0.01)
 
 
-def test_figure4_prints_every_character_in_its_box_and_fits_its_page():
+def test_figure4_prints_every_character_in_its_box_and_fits_its_page(tmp_path):
     """The paper's panels on both sides, but for one; in a size fit for a README."""
     rows = []
     for kappa, panel in read_paper().items():
         evaluation, details = EvaluationResult(1, 1, 1.0, Figures()), Details([], [], [])
         free = RunResults("free", Run(kappa_bits=kappa), 8, "target", evaluation, details, [])
         rows.append(Row(Arm("free", [free]), panel, panel if kappa != 8 else None))
+    check_figure("figure4", draw_figure4(rows[-1:]), tmp_path)
     figure = draw_figure4(rows)
     figure.draw_without_rendering()
     width, height = figure.get_size_inches() * figure.dpi

@@ -16,6 +16,7 @@ from pipelines.report.sections.hidden_causes import LINES, coin_flip
 from pipelines.report.sections.kappa import figures_against_kappa
 from pipelines.report.sections.training import bound_by_budget, training_curves
 from pipelines.report.style import GREY, log_places, spaced, styles
+from tests.support.figures import check_figure
 from tests.support.mutants import rejects
 from tests.support.pages import heights
 from tests.support.results import CE, PAIR, analysis_of, run, seeded, write_experiment
@@ -40,7 +41,8 @@ def drawn(tmp_path_factory):
     "kappa.figures_against_kappa: «arm.preset_design→not arm.baseline»]",
     "a line against κ through other designs",
 )
-def test_seeds_are_dots_and_lines_go_through_means(drawn):
+def test_seeds_are_dots_and_lines_go_through_means(drawn, tmp_path):
+    check_figure("kappa", drawn, tmp_path)
     left, right = drawn.axes
     dots = heights(right, linestyle="None")
     assert dots == [[0.4, 0.5], [0.5, 0.5], [0.8, 1.0]] == heights(left, linestyle="None")[3:6]
@@ -70,7 +72,9 @@ def test_snapshots_are_hollow_and_apart_from_annealed_models(tmp_path):
             BudgetFigures(tokens, tokens, tokens > 3_000_000, Figures(nll=Estimate(mean, 0.0)))
             for tokens, mean in ((1_000_000, 0.9), (2_000_000, 0.8), (4_000_000, 0.5))
         ]
-    (axes,) = bound_by_budget(base, styles(["base"])).axes
+    figure = bound_by_budget(base, styles(["base"]))
+    check_figure("budgets", figure, tmp_path)
+    (axes,) = figure.axes
     drawn = [(line.get_markerfacecolor() == "white", list(line.get_ydata())) for line in axes.lines]
     assert drawn == [(True, [0.9, 0.8]), (False, [0.5])] * 2
     assert [tick.get_text() for tick in axes.get_xticklabels()] == ["1", "2", "4"]
@@ -86,13 +90,17 @@ def test_iwae_is_drawn_above_the_filtering_bound(tmp_path):
         measured.evaluation.iwae_by_samples = {
             k: Estimate(mean, 0.1) for k, mean in ((16, 1.0), (2, 1.25), (1, 1.5))
         }
-    (axes,) = bound_by_samples(free, styles(["two"])).axes
+    figure = bound_by_samples(free, styles(["two"]))
+    check_figure("samples", figure, tmp_path)
+    (axes,) = figure.axes
     assert heights(axes) == [pytest.approx([1.0, 0.75, 0.5])] * 2
     assert list(axes.lines[0].get_xdata()) == [1, 2, 16]
 
 
-def test_heat_map_shows_each_bit_of_runs_with_different_h():
-    axes = heat_map({"three": [0.1, 0.2, 0.3], "five": [0.5] * 5}).axes[0]
+def test_heat_map_shows_each_bit_of_runs_with_different_h(tmp_path):
+    figure = heat_map({"three": [0.1, 0.2, 0.3], "five": [0.5] * 5})
+    check_figure("kl_per_bit", figure, tmp_path)
+    axes = figure.axes[0]
     shown = [(text.get_position(), text.get_text()) for text in axes.texts]
     assert len(shown) == 8
     assert ((2, 0), "0.300") in shown
@@ -141,7 +149,10 @@ def test_held_out_windows_are_dots_at_their_tokens_and_a_vanishing_ce_does_not_s
     assert "held-out windows" in [text.get_text() for text in figure.legends[0].get_texts()]
 
 
-def test_seeds_look_like_their_arm_and_thresholds_are_dotted_in_its_colour():
+def test_seeds_look_like_their_arm_and_thresholds_are_dotted_in_its_colour(tmp_path):
+    scored = [replace(row, others={"held_out_bound_bits": 1.5}) for row in FREE[1:]]
+    arms = [arm("base", BASE), arm("free", FREE, FREE[:1] + scored, kappa=0.25)]
+    check_figure("curves", drawn_curves(arms), tmp_path)
     alone = drawn_curves([arm("a", FREE, FREE)]).axes[0].lines
     assert len({line.get_color() for line in alone}) == 1
     _, kl = drawn_curves([arm("base", BASE), arm("free", FREE, kappa=0.25), arm("open", FREE)]).axes
@@ -155,9 +166,10 @@ COIN = replace(SHOWN, model=[0.5, 0.6, 0.4])
 COIN_BY_Z = replace(SHOWN, encoder_z=[[0.8, 0.81, 0.82]] * 2, prior_z=[[0.2, 0.3, 0.4]] * 2)
 
 
-def test_a_row_a_run_and_a_column_a_sequence():
+def test_a_row_a_run_and_a_column_a_sequence(tmp_path):
     runs = {"base": COIN, "free": COIN_BY_Z}
     figure = coin_flip({name: [each] * 3 for name, each in runs.items()})
+    check_figure("coin", figure, tmp_path)
     assert len(figure.axes) == 2 * 3
     side = [SHOWN.given_side] * 2  # a level line
     assert heights(figure.axes[0]) == [SHOWN.exact, side, COIN.model]
@@ -203,7 +215,9 @@ def markers(axes, marker):
 def test_means_bars_and_seeds_are_drawn_from_the_baseline_at_0(tmp_path):
     analysis = seeded(tmp_path, PAIR, {"base": [0.5, 0.52], "free": [0.4, 0.46]})
     (comparison,) = analysis.comparisons
-    (axes,) = picture(analysis).axes
+    figure = picture(analysis)
+    check_figure("headline", figure, tmp_path)
+    (axes,) = figure.axes
     assert markers(axes, "D") == [(0, 0), (-0.08, 1)]
     assert markers(axes, "o") == [(-0.01, 0), (0.01, 0), (-0.11, 1), (-0.05, 1)]
     (bar,) = [c.get_segments()[0] for c in axes.collections if len(c.get_segments()) == 1]
@@ -219,7 +233,9 @@ def test_a_panel_for_each_family_with_a_baseline_of_its_bound_alone(tmp_path):
     alone = {"alone": run(kappa=1.0, model="large")}
     text = {"text_base": run("text"), "text_free": run("text", kappa=0.5)}
     folder = write_experiment(tmp_path, PAIR | alone | text, {"free": 0.6})
-    target, other = picture(analysis_of(folder)).axes
+    figure = picture(analysis_of(folder))
+    check_figure("headline_of_two", figure, tmp_path)
+    target, other = figure.axes
     assert target.get_title(loc="left").startswith("target_small_6500:")
     assert other.get_title(loc="left").startswith("text:")
     assert "bits per byte" in other.get_xlabel()
@@ -248,5 +264,7 @@ def test_what_a_loose_bound_leaves_open_is_grey(tmp_path):
 def test_differences_of_unlike_size_are_all_seen(tmp_path):
     """Of 0.001 and 5 bits per token: the axis is logarithmic but around 0, and says so."""
     bounds = {"base": [0.5], "free_1": [0.499], "free_2": [5.5]}
-    (axes,) = picture(seeded(tmp_path, THREE, bounds)).axes
+    figure = picture(seeded(tmp_path, THREE, bounds))
+    check_figure("headline_wide", figure, tmp_path)
+    (axes,) = figure.axes
     assert axes.get_xscale() == "symlog" and "logarithmic" in axes.get_xlabel()

@@ -10,6 +10,7 @@ from ftmodel.analysis.differences import margin
 from ftmodel.analysis.trend import Trend
 from pipelines.compare.ladder import LARGER_TAX, TAX, ladders
 from pipelines.report.sections.ladder import PUBLISHED, TARGET, draw, format_factor, ladder, trend
+from tests.support.figures import check_figure
 from tests.support.mutants import rejects
 from tests.support.pages import numbers, tables, text_of
 from tests.support.results import analysis_of, change, run, with_seeds, write_experiment
@@ -48,9 +49,10 @@ def without(analysis, *names):
     return replace(analysis, arms=[arm for arm in analysis.arms if not arm.name.endswith(names)])
 
 
-def test_the_published_point_is_drawn_beside_the_band_and_not_fitted(analysis):
+def test_the_published_point_is_drawn_beside_the_band_and_not_fitted(analysis, tmp_path):
     (found,) = ladders(analysis.arms)
     figure = draw(found)
+    check_figure("ladder", figure, tmp_path)
     tax, larger, use, recovery = figure.axes
     for axes in (tax, larger):
         (bars,) = axes.containers

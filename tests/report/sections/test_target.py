@@ -14,6 +14,7 @@ from pipelines.report.sections.target import (
     what_z_says,
 )
 from pipelines.report.style import styles
+from tests.support.figures import check_figure
 from tests.support.mutants import rejects
 from tests.support.pages import heights, numbers
 from tests.support.results import PAIR, arms_of, run, with_seeds, write_experiment, write_latent
@@ -102,7 +103,8 @@ def dotted(axes):
     return heights(axes, linestyle=":")
 
 
-def test_a_thin_line_a_seed_and_a_thick_one_through_their_means(drawn):
+def test_a_thin_line_a_seed_and_a_thick_one_through_their_means(drawn, tmp_path):
+    check_figure("latent", drawn, tmp_path)
     start = drawn.axes[0]
     assert lines(start, 0.7)[:2] == [[1, 2, 3, 4], [1.25, 2.5, 3.75, 5]]
     assert lines(start, 2)[0] == [1.125, 2.25, 3.375, 4.5]

@@ -21,6 +21,7 @@ from pipelines.report.sections.what_z_does import (
     use_of_z,
 )
 from pipelines.report.style import styles
+from tests.support.figures import check_figure
 from tests.support.pages import check_report, tables, text_of
 from tests.support.results import (
     CONTROLLED,
@@ -145,6 +146,15 @@ def test_a_run_of_one_document_has_no_error_to_show():
     assert figure.axes[0].lines[0].get_ydata().tolist() == [0.5] * 3
 
 
+@pytest.mark.parametrize("number", [2, 9])
+def test_more_arms_than_colours_have_a_panel_each(number, tmp_path):
+    curve = [NetInformation(bits, 0.1, 0.3, 0.2) for bits in (0.5, 1.5, -0.25)]
+    measured = SimpleNamespace(details=SimpleNamespace(persistence=curve))
+    arms = [SimpleNamespace(name=f"free_{i}", runs=[measured]) for i in range(number)]
+    figure = persistence(arms, styles(arm.name for arm in arms))
+    check_figure(f"persistence_of_{number}", figure, tmp_path)
+
+
 def test_the_table(tmp_path):
     """Of a KL of 0.2222: with CE 0.4 under a bound of 0.5, against a baseline of 0.45."""
     bounds = {"base": [0.44, 0.46], "plus": [0.3, 0.3], "free": [0.49, 0.51]}
@@ -186,8 +196,9 @@ def test_z_carries_the_label_or_is_not_shown_to(labels, verdict, p, bits):
     assert [*label_verdict(arm(*labels)).values()] == ["free", verdict, p, bits, "0.62", "0.88"]
 
 
-def test_a_panel_a_run_with_chance_beside_its_bits():
+def test_a_panel_a_run_with_chance_beside_its_bits(tmp_path):
     figure = label_in_bits([arm(label(0.001), label(0.2))])
+    check_figure("label", figure, tmp_path)
     panels = {axes.get_title(loc="left"): axes for axes in figure.axes if axes.get_visible()}
     assert list(panels) == ["free_s0: p = 0.001", "free_s1: p = 0.2"]
     first = panels["free_s0: p = 0.001"]
