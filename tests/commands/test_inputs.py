@@ -4,7 +4,8 @@ import json
 import os
 import subprocess
 import sys
-from dataclasses import replace
+from dataclasses import asdict, replace
+from unittest.mock import Mock
 
 import pytest
 import yaml
@@ -13,7 +14,8 @@ from pipelines import inputs
 from pipelines.common import file_listing
 from pipelines.common.errors import UserError
 from pipelines.common.file_listing import FileEntry, Fingerprint
-from pipelines.config.data import Hub
+from pipelines.config.data import Distributions, Files, Hub
+from tests.support.arrivals import arrives
 from tests.support.mutants import rejects
 
 FOLDER = {"source": "files", "root": "raw", "pattern": "*.txt", "exclude": ["left.txt"]}
@@ -91,6 +93,25 @@ def test_each_fact_of_a_file_changes_its_fingerprint(tmp_path):
         found.append(Fingerprint())
         found[-1].add_content(each)
     assert len({fingerprint.hex() for fingerprint in found}) == 3
+
+
+@arrives("files", "root pattern exclude")
+@arrives("distributions", "pins pattern leave_out exclude")
+@arrives("hub", "dataset data_files")
+def test_the_files_looked_at_are_those_that_a_part_names(monkeypatch):
+    listed = Mock()
+    for name in ("Folder", "PinnedFiles", "local_files"):
+        monkeypatch.setattr(inputs, name, getattr(listed, name))
+    common = {"pattern": "*.x", "exclude": ["e"]}
+    for part in (
+        Files(root="raw", **common),
+        Distributions(pins="pins.txt", leave_out=["left"], **common),
+        Hub(dataset="json", data_files=["a"]),
+    ):
+        inputs.part_files("key", asdict(part))
+    listed.Folder.assert_called_once_with("key", "raw", "*.x", ["e"])
+    listed.PinnedFiles.assert_called_once_with("key", "pins.txt", leave_out=["left"], **common)
+    listed.local_files.assert_called_once_with("json", ["a"])
 
 
 @pytest.mark.parametrize("limit", [{"MAX_BYTES_READ": 11}, {"MAX_FILES_READ": 1}])
