@@ -214,8 +214,10 @@ def scaled(printed, *arguments):
     return {int(row[0]): dict(zip(heads, row, strict=True)) for row in rows if row[0].isdigit()}
 
 
+@arrives("compute", "accumulate strategy")
 def test_weak_scaling_grows_the_batch_and_each_assumption_counts(printed):
-    rows = scaled(printed, "experiment=paper_1_5b")
+    asked = ("experiment=paper_1_5b", "compute.accumulate=2")
+    rows = scaled(printed, *asked)
     assert list(rows) == [1, 2, 4, 8, 16, 32, 64, 128, 256]
     assert [int(row["sequences"]) for row in rows.values()] == [8 * n for n in rows]
     assert rows[1]["efficiency"] == "100.0%" and rows[1]["tokens/s"] == "37,075"
@@ -226,22 +228,22 @@ def test_weak_scaling_grows_the_batch_and_each_assumption_counts(printed):
     assert waiting == pytest.approx(sending / 5, abs=1e-3)  # 80 % of it overlaps
     assert speed == pytest.approx(256 * 8 * 4096 / (computing + waiting), rel=2e-3)
     assert efficiency == pytest.approx(100 * computing / (computing + waiting), abs=0.1)
-    plan = planned("free_k1", "experiment=paper_1_5b")
-    parts = plan.spec.experiment.compute.accumulate
-    sent = traffic(plan.spec.config, plan.vocabulary, 256, True, parts)
+    plan = planned("free_k1", *asked)
+    sent = traffic(plan.spec.config, plan.vocabulary, 256, True, 2)
     joined = Interconnect(360e9, 40e9, 8, 2e-6, 0.8)  # bytes a second, seconds
-    duration = step(8 * 4096 / plan.tokens_per_second, sent, 256, joined, True, parts)
+    duration = step(8 * 4096 / plan.tokens_per_second, sent, 256, joined, True, 2)
     assert float(rows[256]["GB sent"]) == pytest.approx(sent.bytes / 1e9, abs=0.05)
     assert computing == pytest.approx(duration.compute, abs=5e-4)
     assert sending == pytest.approx(duration.transfer, abs=5e-4)
-    said = printed("experiment=paper_1_5b", "--weak-scaling", "free_k1")
+    said = printed(*asked, "--weak-scaling", "free_k1")
+    assert "free_k1, fsdp, 2 micro-batches of 4 sequences" in said
     assert "40% of 9.89e+14 FLOP/s" in said and "sends 360 GB/s" in said
     assert "40 GB/s to others, 2 µs a hop; 80% of it overlaps" in said
     for assumption in (
         *(("--mfu", "0.2"), ("--nvlink", "100"), ("--network", "10"), ("--per-node", "2")),
         *(("--latency", "20"), ("--overlap", "0"), ("compute.strategy=ddp",)),
     ):
-        assert scaled(printed, "experiment=paper_1_5b", *assumption)[256] != rows[256], assumption
+        assert scaled(printed, *asked, *assumption)[256] != rows[256], assumption
 
 
 def test_memory_of_weak_scaling_is_the_plans_own(printed):

@@ -535,7 +535,7 @@ def test_a_bad_file_mended_or_left_out_costs_nothing_that_is_finished(
 def test_a_part_that_runs_out_is_told(tmp_path, capsys):
     a = write_lines(tmp_path / "a", [f"{i:03d}" for i in range(100)])
     b = write_lines(tmp_path / "b", [f"b {i:03d}" for i in range(900)])
-    make_text("x", text_data(a, b, weights=[1.0, 3.0], max_bytes=4000), tmp_path / "x")
+    make_text("x", text_data(a, b, weights=[2.0, 6.0], max_bytes=4000), tmp_path / "x")
     said = capsys.readouterr().out
     assert said.endswith("x part a ran out at 300 of 1,000 bytes, which ended the mixture\n")
     assert "x of a: 100 documents, 300 bytes" in said

@@ -236,6 +236,7 @@ def test_text_is_generated_with_the_weights_asked_for(make_lm, monkeypatch):
     assert given == [None, lm.rounded] and lm.rounded.model is lm.model
 
 
+@arrives("suite", "weights")
 def test_weights_that_the_processor_does_not_multiply_are_refused(make_lm, monkeypatch):
     monkeypatch.setattr("ftmodel.kernels.weights.bf16_products", lambda: False)
     with pytest.raises(UserError, match=r"^suite\.weights: bf16: it needs .* AVX512-BF16 or AMX$"):

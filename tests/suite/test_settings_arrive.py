@@ -24,7 +24,7 @@ RUN = "text_free_k1_2"
 @arrives("suite", "batch_tokens samples")
 @pytest.mark.parametrize(
     ("device", "batch", "scored", "continued"),
-    [("cpu", 10, 10, 10), ("cpu", 3000, CPU_TOKENS, 3000), ("meta", 9000, 9000, 9000)],
+    [("cpu", 10, 10, 10), ("cpu", 3000, CPU_TOKENS, 3000), ("meta", 20_000, 20_000, 20_000)],
 )
 def test_a_batch_has_the_tokens_of_the_settings_and_on_a_cpu_no_more_than_its_caches_hold(
     make_model, device, batch, scored, continued

@@ -292,6 +292,14 @@ def test_zero_shots_are_not_the_tasks_own_number(shots, expected):
     task.set_fewshot_seed.assert_called_once_with(4)
 
 
+@arrives("suite_task", "task")
+def test_a_task_that_nobody_knows_is_named(monkeypatch):
+    index = task_index.index
+    monkeypatch.setattr(task_index, "index", lambda everything=False: index())  # else 15 seconds
+    with pytest.raises(UserError, match=r"^suite\.tasks\.x\.task: 'ft_wrods'"):
+        run_task(Scripted(), "x", entry("ft_wrods", "acc,none"), settings())
+
+
 @pytest.mark.slow
 def test_any_task_of_the_harness_may_be_named():
     check_names({"a": "sciq", "b": "humaneval"})
@@ -453,6 +461,7 @@ def test_gsm8k_wants_the_answer_where_it_belongs(given):
     assert "Question:" in model.settings[0]["until"]
 
 
+@arrives("suite", "seed")
 def test_one_of_several_answers_to_the_letter_after_shots_by_the_seed(given):
     docs = [dict(question=f"what {i}", answer=["Paris", "paris city"]) for i in range(12)]
     asked = given(train=docs, validation=docs[:3])

@@ -18,7 +18,9 @@ from pipelines.tracking.live import Tracking
 from pipelines.tracking.store import Store
 from pipelines.tracking.sync import sync_all
 from pipelines.train.core.manifest import make_manifest
+from tests.support.arrivals import arrives
 from tests.support.mutants import rejects
+from tests.support.settings import composed_by_hydra
 from tests.support.training import tracked_runs, train_run
 
 NAME, LOG = "free_k1_8", Path("sweeps/s/log.txt")
@@ -49,6 +51,22 @@ def tracked_trials():
 def nest_in(parent, experiment, trained):
     spec = RunSpec(experiment, NAME)
     nest(spec, make_manifest(spec, spec.shards()), trained, parent)
+
+
+@arrives("compute", "workers")
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_trial_of_several_workers_is_trained_and_measured_on_ray(monkeypatch, workers):
+    called = Mock()
+    steps = ("make_manifest", "nest", "fit", "fit_on_ray", "publish", "measure", "on_a_worker")
+    for name in ("Rows", *steps):
+        monkeypatch.setattr(trial, name, getattr(called, name))
+    monkeypatch.setattr(trial, "is_trained", lambda *_: False)
+    monkeypatch.setattr(RunSpec, "shards", Mock())
+    experiment = composed_by_hydra("experiment=smoke", f"compute.workers={workers}")
+    trial.train_and_measure(RunSpec(experiment, NAME), "key")
+    here, on_ray = (called.fit, called.measure), (called.fit_on_ray, called.on_a_worker)
+    assert [each.called for each in here] == [workers == 1] * 2
+    assert [each.called for each in on_ray] == [workers == 2] * 2
 
 
 def run_smoke_trial(experiment, command="first"):

@@ -102,6 +102,8 @@ def test_what_a_trial_takes_and_how_many_have_room(machine, compute, has, takes,
     machine(has)
     assert sweep.resources(compute).required_resources == takes
     assert sweep.concurrent_trials(compute) == at_once
+    machine(has, "10.0.0.1:6379")  # where others may be at work, too
+    assert sweep.concurrent_trials(compute) == (None if compute.workers == 1 else at_once)
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from mlflow.system_metrics.metrics.cpu_monitor import CPUMonitor
 from pipelines.artifacts.checkpoint import Manifest
 from pipelines.artifacts.results import EvaluationResult, Figures, read
 from pipelines.artifacts.suite_results import TaskResult
+from pipelines.config.schema import Precision
 from pipelines.tracking import journal as journal_module, live, system_metrics
 from pipelines.tracking.describe import experiment_note, run_note, run_params, run_tags
 from pipelines.tracking.journal import Journal, read_journal
@@ -25,6 +26,7 @@ from pipelines.tracking.store import Store, run_pages, store_uri
 from pipelines.tracking.sync import Sync
 from pipelines.tracking.system_metrics import SAMPLE_SECONDS, SystemMetrics
 from pipelines.tracking.tracked import Tracked
+from tests.support.arrivals import arrives
 from tests.support.mutants import rejects
 from tests.support.training import RUN, tracked_runs
 from tests.tracking.conftest import (
@@ -94,6 +96,7 @@ def test_what_makes_no_chart_is_in_tags_and_parameters(run):
     assert int(run.data.params["parameters"]) > 1000
 
 
+@arrives("compute", "precision")
 @rejects(
     'describe.run_tags: «manifest.run["kappa_bits"] is None→not manifest.run["kappa_bits"]»',
     "a threshold of 0 tagged as a baseline",
@@ -101,9 +104,11 @@ def test_what_makes_no_chart_is_in_tags_and_parameters(run):
 def test_kappa_is_a_number_that_a_baseline_has_not(workspace):
     smoke = settings()
     smoke.models["m"], smoke.runs["name"] = smoke.models["target_small"], smoke.runs[RUN]
+    smoke.compute.precision = Precision.bf16
     baseline, zero, free = (run_params(card(kappa), smoke) for kappa in (None, 0.0, 0.5))
     assert free["kappa_bits"] == free["kappa_axis"] == "0.5"
     assert zero["kappa_bits"] == zero["kappa_axis"] == "0.0"
+    assert free["precision"] == "bf16"
     assert "kappa_bits" not in baseline and baseline["kappa_axis"] == "-1"
     assert "None" not in {*baseline.values(), *free.values()}
     assert run_tags(card(None))["arm"] == "baseline"

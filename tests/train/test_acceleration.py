@@ -11,6 +11,7 @@ import torch
 from ftmodel.designs.design import LatentDesign
 from ftmodel.model.config import ModelConfig
 from ftmodel.model.free_transformer import FreeTransformer
+from ftmodel.model.layers import Block
 from ftmodel.model.objective import training_loss
 from pipelines.common import compiler
 from pipelines.common.errors import UserError
@@ -49,6 +50,17 @@ def step(model, documents=None):
     loss = training_loss(model, tokens[:, :-1], tokens[:, 1:], noise, 0.1, documents).total
     loss.backward()
     return loss
+
+
+@arrives("compute", "activation_checkpointing")
+def test_activation_checkpointing_computes_each_block_twice(monkeypatch):
+    forward, calls = Block.forward, []
+    monkeypatch.setattr(Block, "forward", lambda *a, **k: calls.append(1) or forward(*a, **k))
+    for checkpointing, times in ((False, 1), (True, 2)):
+        calls.clear()
+        model = make(Compute(activation_checkpointing=checkpointing))
+        step(model)
+        assert len(calls) == times * len(blocks_of(model))
 
 
 @pytest.mark.parametrize("config", CONFIGS.values(), ids=[*CONFIGS])

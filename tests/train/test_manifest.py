@@ -8,8 +8,10 @@ import pytest
 from pipelines.artifacts.manifest import check_manifest
 from pipelines.artifacts.run_spec import RunSpec
 from pipelines.common.errors import UserError
+from pipelines.common.provenance import device_name
 from pipelines.train.core import manifest as manifest_module
 from pipelines.train.core.manifest import differences, make_manifest
+from tests.support.arrivals import arrives
 from tests.support.mutants import rejects
 from tests.support.settings import each_changed, smoke
 from tests.support.training import RUN
@@ -97,6 +99,13 @@ def test_the_name_the_data_the_parent_evaluation_in_the_loop_code_and_torch_are_
     monkeypatch.setattr("torch.__version__", "9.9")
     known.append(made(experiment))
     assert len({manifest.spec_hash for manifest in known}) == len(known)
+
+
+@arrives("compute", "workers")
+def test_it_says_how_many_devices_there_are(made, experiment):
+    assert made(experiment).device == device_name()
+    experiment.compute.workers = 2
+    assert made(experiment).device == f"2 × {device_name()}"
 
 
 @rejects("manifest.differences: «, **theirs.parts→»", "what only the earlier one has goes unnamed")

@@ -103,8 +103,19 @@ def test_other_stages_have_the_threads_here_and_the_resources_of_a_worker_there(
     assert workers == [Worker(5, 0.25)] and done.call_count == 2
 
 
+@arrives("optim", "schedule decay")
+@pytest.mark.parametrize(("schedule", "trunks"), [("wsd", [6, 20]), ("cosine", [20])])
+def test_budgets_branch_off_where_their_decay_begins(schedule, trunks):
+    """Under wsd; the last two fifths of 10 steps."""
+    spec = spec_of(
+        *(f"{OPTIM}.schedule={schedule}", f"{OPTIM}.decay=0.4", f"runs.{RUN}.budgets=[5200]")
+    )
+    assert [each.trunk for each in segments(spec)] == trunks
+    assert [each.annealed for each in spec.budgets] == [schedule == "wsd", True]
+
+
 @arrives("compute", "workers cpus_per_worker gpus_per_worker max_failures")
-def test_ray_train_has_the_workers_and_their_resources_until_too_many_are_lost(monkeypatch):
+def test_ray_train_has_the_workers_and_their_resources_until_too_many_are_lost(monkeypatch, capsys):
     """Two losses of at most one; also the room that is waited for is that of all workers."""
     made, awaited = [], []
     settings = "workers=4 cpus_per_worker=5 gpus_per_worker=1 max_failures=1"
@@ -123,6 +134,8 @@ def test_ray_train_has_the_workers_and_their_resources_until_too_many_are_lost(m
     with pytest.raises(UserError, match=r"this is loss 2, compute\.max_failures is 1"):
         distributed.fit_on_ray(spec, Mock())
     assert [(each.num_workers, each.use_gpu) for each in made] == [(4, True)] * 2
+    said = capsys.readouterr().err
+    assert "on Ray, 4 workers of 5 CPUs" in said and "loss 1 of at most 1" in said
     assert made[0].resources_per_worker == {"CPU": 5, "GPU": 1}
     patience = distributed.PATIENCE, distributed.PATIENCE_AFTER_LOSS
     assert awaited == [(Worker(5, 1), 4, each) for each in patience]
