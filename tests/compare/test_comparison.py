@@ -1,13 +1,12 @@
 """Which arms are compared, and with what errors; figures are bits per token."""
 
-from math import nan, sqrt
+from math import sqrt
 from statistics import stdev
 
 import pytest
 
-from ftmodel.analysis.differences import Difference, DocumentError, SeedError
+from ftmodel.analysis.differences import DocumentError
 from pipelines.compare.comparison import compare, contrast, contrast_bounds, over_documents
-from pipelines.report.wording import other_error
 from tests.compare.made_up import baseline, free_transformer
 from tests.support.mutants import rejects
 from tests.support.results import PAIR, run, seeded
@@ -104,12 +103,3 @@ def test_a_free_transformer_has_all_baselines_for_controls_and_a_baseline_the_pl
     pairs = [(c.arm.name, c.other.name) for c in compare(arms)]
     assert pairs[:2] == [("prefix", "base"), ("plus", "base")]
     assert pairs[2:] == [("free", "base"), ("free", "plus"), ("free", "prefix")]
-
-
-def test_the_other_error_over_seeds_is_in_words():
-    def words(p):
-        return other_error(Difference(0.1, None, SeedError(0.02, 2), SeedError(0.01, 8), p, 0.05))
-
-    assert words(nan) == words(0.4) == "± 0.0200 of these two alone"
-    assert words(0.0312) == "± 0.0100 pooled; equal spreads are doubted, p = 0.031"
-    assert words(0.0002) == "± 0.0100 pooled; equal spreads are doubted, p < 0.001"
