@@ -100,8 +100,8 @@ def test_a_baseline_and_a_model_whose_tokens_follow_from_z_have_no_ratio(
 
 
 @rejects(
-    "steering_figures: ratio=«Estimate.over_documents(result.between, result.within)→"
-    "Estimate.over_documents(result.between / result.within)»",
+    "steering.steering_figures: ratio=«Estimate.over_documents(result.between, "
+    "result.within)→Estimate.over_documents(result.between / result.within)»",
     "a mean of ratios",
 )
 def test_figures_of_steering_are_means_over_prompts_and_their_ratio_one_of_sums(rng):

@@ -35,9 +35,10 @@ def test_what_a_calibration_picked_is_shown_and_a_loose_number_says_so(tmp_path)
 
 
 @rejects(
-    "how_to_read: bounds, key=lambda bound: bound.«monte_carlo or 0→se»)", "the largest of others"
+    "bounds.how_to_read: bounds, key=lambda bound: bound.«monte_carlo or 0→se»)",
+    "the largest of others",
 )
-@rejects("how_to_read: half = «max→min»", "the tightest bound's distance as the largest")
+@rejects("bounds.how_to_read: half = «max→min»", "the tightest bound's distance as the largest")
 def test_the_largest_error_of_a_filter_is_beside_the_error_of_the_same_bound():
     """And the largest half of a variance is another arm's."""
     arms = []

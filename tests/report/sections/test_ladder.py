@@ -96,8 +96,14 @@ def test_without_a_ladder_there_is_no_section_and_two_sizes_have_no_line(analysi
 
 @rejects("Ladder.kappas: «set.intersection→set.union»", "a threshold that one size has")
 @rejects("Ladder.kappas: self.rungs)«→, key=str»", "κ = 0.5 before κ = 0.00001")
-@rejects("ladder: rungs.sort(key=lambda each: «each.parameters→str(each.parameters)»)", "as text")
-@rejects("ladder: if «max(ratios)→ratios[-1]» <=", "the first size at other tokens per parameter")
+@rejects(
+    "compare.ladder.ladder: rungs.sort(key=lambda each: «each.parameters→str(each.parameters)»)",
+    "as text",
+)
+@rejects(
+    "compare.ladder.ladder: if «max(ratios)→ratios[-1]» <=",
+    "the first size at other tokens per parameter",
+)
 def test_sizes_and_thresholds_rise_as_numbers_and_every_size_has_them(tmp_path):
     """Named and written down from the largest on; of κ = 1 one size has no arm."""
     arms = {}
