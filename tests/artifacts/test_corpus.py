@@ -31,9 +31,6 @@ def test_any_documents_come_back_in_order_from_parts_as_large_as_said(tmp_path_f
     assert all(sum(part[:-1]) < 40 for part in sizes)
 
 
-@rejects(
-    "corpus.documents: chosen «- start→»", "rows of the first group in place of those asked for"
-)
 def test_a_reader_holds_a_row_group_at_once_and_finds_rows_in_each(tmp_path):
     (part,) = parts(write(tmp_path, [(str(i), bytes(1 << 20)) for i in range(20)]), "train")
     for rows in ([0, 3, 4, 9, 19], [8], []):

@@ -357,7 +357,6 @@ def test_any_mixture_is_what_one_loop_over_its_documents_makes(
     assert [(identity[0], text) for identity, text in kept] == expected
 
 
-@rejects("Stream.segments: «break→continue» return", "what follows a gap is taken")
 @rejects("Stream.ended: «all→any»", "a part taken for ended with one of its groups")
 def test_a_group_that_is_read_in_part_is_read_on_before_the_next_one_counts(tmp_path, monkeypatch):
     """The first file gives more text than its size lets think, at first copies alone, and the

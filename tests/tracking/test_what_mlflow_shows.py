@@ -274,8 +274,6 @@ def test_the_machine_is_not_measured_twice_for_steps_that_a_resumed_run_repeats(
     assert journal.path.read_text().count('"row"') == 3
 
 
-@rejects("Journal.append: time()« * 1000→»", "seconds where MLflow reads milliseconds: 1970")
-@rejects("measured.changed: st_mtime« * 1000→»", "results of 1970")
 def test_times_are_milliseconds_since_1970(tmp_path, monkeypatch):
     clock = iter([1_700_000_000.25, 1_700_000_001.5, 1_700_000_002.75])
     monkeypatch.setattr(journal_module, "time", lambda: next(clock))
