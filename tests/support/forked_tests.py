@@ -174,6 +174,7 @@ class Forks:
 
     def index(self) -> None:
         """Where the functions and caches of the project are, for all forks to find."""
+        gc.unfreeze()  # what a test may have frozen would not be listed
         for thing in gc.get_objects():
             if isinstance(thing, FunctionType):
                 if thing.__code__.co_filename.startswith(str(ROOT)):
@@ -219,7 +220,9 @@ class Forks:
             return False
         for was, code in zip(outermost(old), outermost(new), strict=True):
             if was != code:
-                for function in self.functions.get(place(was), []):
+                if place(was) not in self.functions:
+                    return False
+                for function in self.functions[place(was)]:
                     function.__code__ = code
         self.clear_caches()
         return True
