@@ -1,21 +1,25 @@
 """What the smaller figures draw, read back from matplotlib's own objects."""
 
 from dataclasses import replace
-from math import log
+from math import log, nan
 from types import SimpleNamespace
 
 import pytest
+from matplotlib.figure import Figure
 
 from pipelines.artifacts.curve import CurveRow
 from pipelines.artifacts.results import BudgetFigures, CoinSequence, Estimate, Figures
-from pipelines.config.schema import Run
-from pipelines.report.headline import picture
+from pipelines.compare.comparison import contrast
+from pipelines.config.schema import EvaluationConfig, Run
+from pipelines.report.analysis import Analysis
+from pipelines.report.headline import draw_family, picture
 from pipelines.report.sections.bits import heat_map
 from pipelines.report.sections.bounds import bound_by_samples
 from pipelines.report.sections.hidden_causes import LINES, coin_flip
 from pipelines.report.sections.kappa import figures_against_kappa
 from pipelines.report.sections.training import bound_by_budget, training_curves
 from pipelines.report.style import GREY, log_places, spaced, styles
+from tests.compare.made_up import baseline, free_transformer
 from tests.support.figures import check_figure
 from tests.support.mutants import rejects
 from tests.support.pages import heights
@@ -268,3 +272,32 @@ def test_differences_of_unlike_size_are_all_seen(tmp_path):
     check_figure("headline_wide", figure, tmp_path)
     (axes,) = figure.axes
     assert axes.get_xscale() == "symlog" and "logarithmic" in axes.get_xlabel()
+
+
+@pytest.mark.parametrize(
+    ("means", "thresholds", "scale"),
+    [
+        ((0.5, 100.0), (1.0, 2.0), "symlog"),
+        ((0.5, 99.9), (1.0, 2.0), "linear"),
+        ((0.5, -100.0), (2.0, 1.0), "symlog"),
+        ((0.5, 100.0), (1.0, nan), "linear"),  # without an error there is no place for its bar
+        ((0.5, 100.0), (1.0, 0.0), "linear"),
+    ],
+)
+def test_an_axis_is_logarithmic_from_a_hundred_thresholds_on(means, thresholds, scale):
+    base = baseline("base", 1.0)
+    arms = [free_transformer("a", 1.0), free_transformer("b", 1.0)]
+    found = [contrast(arm, base, "bits_per_token", [1.0], [1.0]) for arm in arms]
+    pairs = zip(found, means, thresholds, strict=True)
+    axes = Figure().subplots()
+    draw_family(axes, "x", base, [replace(c, mean=m, threshold=t) for c, m, t in pairs])
+    assert axes.get_xscale() == scale
+
+
+def test_the_plain_baseline_is_at_0_and_others_are_told_by_what_they_have_more(tmp_path):
+    arms = [free_transformer("free", 1.5), baseline("plus", 1.25, extra_blocks=1)]
+    arms += [baseline("base", 1.0), baseline("prefix", 1.75, random_prefix=4)]
+    (axes,) = picture(Analysis(arms, EvaluationConfig())).axes
+    labels = [tick.get_text() for tick in axes.get_yticklabels()]
+    assert labels == ["base", "free (κ = 1)", "plus (+ 1 block)", "prefix (+ random prefix of 4)"]
+    assert [x for (x, _) in markers(axes, "D")] == [0, 0.5, 0.25, 0.75]
