@@ -1,6 +1,7 @@
 """Information of the bits of z, measured on models whose encoder is known."""
 
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -88,6 +89,15 @@ def test_contexts_are_where_the_bit_is_most_certain(make_model, chunks, shards):
             assert context.before == ",".join(map(str, tokens[max(0, t - 12) : t]))
             assert context.after == ",".join(map(str, tokens[t + 1 : t + 9]))
             assert context.probability == encoded.o[position, 1].sigmoid().item()
+
+
+@rejects("persistence: , «lag→0»))", "the permutations of lag 0 for all lags")
+def test_each_lag_is_measured_with_a_stream_of_its_own(monkeypatch):
+    measured = Mock(return_value=("figure", None))
+    monkeypatch.setattr(bit_information, "bit_information", measured)
+    assert bit_information.persistence("encoded", 0) == ["figure"] * 33
+    lags, streams = zip(*(call.args[1:] for call in measured.mock_calls), strict=True)
+    assert lags == (*range(33),) and len({rng.initial_seed() for rng in streams}) == 33
 
 
 def test_bits_are_ranked_by_kl_and_idle_ones_left_out(make_model, chunks, shards):

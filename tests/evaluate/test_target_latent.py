@@ -57,8 +57,11 @@ def test_sequences_are_rebuilt_from_their_own_z(encoded_by, monkeypatch):
     model = encoded_by(first_bit)
     monkeypatch.setattr("pipelines.evaluate.target_latent.reconstruction", record)
     latent_figures(model, PROBED, CPU, 7.0)
-    ((rows, bits),) = rebuilt
-    assert torch.equal(bits[..., 0], rows[:, :-1] % 2)
+    monkeypatch.setattr("pipelines.evaluate.target_latent.RECONSTRUCTED", 5)
+    latent_figures(model, PROBED, CPU, 7.0)
+    assert [len(rows) for rows, _ in rebuilt] == [PROBED.probe_sequences // 4, 5]
+    for rows, bits in rebuilt:
+        assert torch.equal(bits[..., 0], rows[:, :-1] % 2)
 
 
 def marks_the_start(tokens):
