@@ -18,7 +18,7 @@ from pipelines.report.sections.bounds import bound_by_samples
 from pipelines.report.sections.hidden_causes import LINES, coin_flip
 from pipelines.report.sections.kappa import figures_against_kappa
 from pipelines.report.sections.training import bound_by_budget, training_curves
-from pipelines.report.style import GREY, log_places, spaced, styles
+from pipelines.report.style import GREY, below, log_places, plain, spaced, styles
 from tests.compare.made_up import baseline, free_transformer
 from tests.support.figures import check_figure
 from tests.support.mutants import rejects
@@ -192,6 +192,17 @@ def test_values_stand_at_their_logarithms_and_0_apart():
 def test_many_values_are_not_all_labelled():
     assert len(spaced({1 + 0.01 * i: i for i in range(100)})) == 12
     assert spaced({1.0: 1.0, 1.01: 1.01, 2.0: 2.0}) == [1.0, 2.0]
+
+
+@pytest.mark.parametrize("labels", [1, 4, 5, 13])
+def test_a_legend_stands_close_below_the_axes_whatever_its_rows(labels):
+    figure = Figure(figsize=(11, 4.4))
+    axes = figure.subplots()
+    plain(axes, "Title", "x", "y")
+    below(figure, {f"arm {i}": {"color": "black"} for i in range(labels)}, 4)
+    figure.draw_without_rendering()
+    top = figure.legends[0].get_window_extent().y1
+    assert 0.05 < (axes.get_tightbbox().y0 - top) / figure.dpi < 0.2  # inches
 
 
 def test_no_two_of_forty_arms_look_alike():
