@@ -44,7 +44,7 @@ def process_split(source="target", **changes):
     return {k: list(v) for k, v in process_texts(ProcessData(source, **settings)).items()}
 
 
-@arrives("process", "source train_sequences validation_sequences seed")
+@arrives("process", "train_sequences validation_sequences seed")
 def test_process_corpus_is_seeded_and_has_the_promised_size():
     first, again, other = process_split(), process_split(), process_split(seed=2)
     assert first == again and first["train"] != other["train"]
@@ -79,6 +79,7 @@ def test_no_held_out_sequence_occurs_in_training_and_all_others_do(monkeypatch):
     assert len(set(texts["train"])) > 4096 - 30 - 5
 
 
+@arrives("process", "source")
 def test_a_process_of_few_sequences_keeps_its_distribution(monkeypatch):
     """A coin, twice: leaving out what is held out would leave nothing to train on."""
     monkeypatch.setitem(PROCESSES, "coins", digits(2, 2))

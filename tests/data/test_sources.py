@@ -239,6 +239,7 @@ def test_a_dataset_of_a_hub_is_read_at_the_commit_it_was_at(monkeypatch):
     asked, commits = [], {None: "c0", "branch": "c1"}
 
     def dataset_info(self, dataset, revision=None, timeout=None):
+        assert dataset == "some/thing"
         return SimpleNamespace(sha=commits[revision])
 
     def load(dataset, subset, revision, **options):

@@ -125,12 +125,14 @@ def test_a_long_document_is_encoded_in_pieces_that_keep_all_cores_busy(tmp_path,
     assert max(map(sum, batches)) < 17 * 50 and min(map(len, batches[:7])) >= 16
 
 
-def test_a_process_becomes_rows_of_its_symbols(tmp_path):
-    process = PROCESSES["target"]
+@arrives("process", "source")
+@pytest.mark.parametrize("name", ["target", "coin"])
+def test_a_process_becomes_rows_of_its_symbols(tmp_path, name):
+    process = PROCESSES[name]
     rows = [[(7 * i + j) % len(process.symbols) for j in range(process.row)] for i in range(5)]
     texts = [process.separator.join(process.symbols[i] for i in row).encode() for row in rows]
     source = write_corpus(tmp_path / "c", train=[texts[:2], texts[2:4]], validation=[texts[4:]])
-    data = ProcessData("target", 4, 1)
+    data = ProcessData(name, 4, 1)
     tokenize("x", data, source, tmp_path / "x", cores=1)
     shards = Shards(tmp_path / "x")
     assert [ids.tolist() for ids in shards.documents("train")] == rows[:4]
@@ -139,7 +141,8 @@ def test_a_process_becomes_rows_of_its_symbols(tmp_path):
     assert shards.metadata.end_of_text is None
     assert not (tmp_path / "x/overlap.json").exists()
     write_corpus(tmp_path / "c", train=[[*texts[:2], texts[0][:-1]]])
-    with pytest.raises(UserError, match=r"train-00000\.parquet: document 'train2' has 65 symbols"):
+    words = rf"train-00000\.parquet: document 'train2' has {process.row - 1} symbols"
+    with pytest.raises(UserError, match=words):
         tokenize("x", data, source, tmp_path / "x", cores=1)
 
 
