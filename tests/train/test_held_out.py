@@ -11,7 +11,7 @@ from pipelines.artifacts.tokens.shards import Shards
 from pipelines.common.errors import UserError
 from pipelines.config.load import load_experiment
 from pipelines.train import held_out
-from pipelines.train.held_out import fixed_part, held_out_figures
+from pipelines.train.held_out import fixed_part, held_out_figures, segments_of
 from tests.support.kills import killed
 from tests.support.mutants import rejects
 from tests.support.training import RUN, losses, same, train_run
@@ -72,6 +72,14 @@ def test_a_free_transformer_has_its_kl_and_a_bound_from_a_stream_of_its_own(
     assert torch.equal(counted[0], tokens[[0, 4], :-1])
     assert [*first] == ["bound", "ce", "kl"] and first == again != other
     assert first["kl"] == pytest.approx(loss.kl.item() / LN2, rel=1e-4)
+
+
+@rejects("segments_of: «* (inputs.shape[1] + 1)→»", "documents of two rows taken for one")
+def test_each_document_of_each_row_is_a_segment_of_its_own():
+    """Also of a row of as many documents as tokens."""
+    rows = torch.tensor([[3, 3, 3], [5, 3, 5], [5, 5, 5]])
+    assert segments_of(rows, 3).tolist() == [[1, 2, 3], [4, 5, 5], [6, 6, 6]]
+    assert segments_of(rows, None).tolist() == [[1] * 3, [2] * 3, [3] * 3]
 
 
 @rejects("held_out.fixed_part: «* len(windows) // wanted→»", "the first held-out windows")
