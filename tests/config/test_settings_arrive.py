@@ -18,9 +18,9 @@ ELSEWHERE = {  # of models, which ftmodel/ reads; what others are made of; of th
 
 
 def test_every_setting_has_a_test_that_sees_it_arrive():
-    known, seen = settings(), declared().keys()
-    assert not known - seen, "declare it above a test: tests/support/arrivals.py"
-    assert not seen - known, "no such setting"
+    known, seen = settings(), {*declared()}
+    assert [*known - seen] == [], "declare it above a test: tests/support/arrivals.py"
+    assert [*seen - known] == [], "no such setting"
 
 
 def test_every_kind_of_settings_is_in_a_group():
