@@ -91,7 +91,7 @@ def test_contexts_are_where_the_bit_is_most_certain(make_model, chunks, shards):
             assert context.probability == encoded.o[position, 1].sigmoid().item()
 
 
-@rejects("persistence: , «lag→0»))", "the permutations of lag 0 for all lags")
+@rejects("bit_information.persistence: , «lag→0»))", "the permutations of lag 0 for all lags")
 def test_each_lag_is_measured_with_a_stream_of_its_own(monkeypatch):
     measured = Mock(return_value=("figure", None))
     monkeypatch.setattr(bit_information, "bit_information", measured)

@@ -74,7 +74,7 @@ def test_a_free_transformer_has_its_kl_and_a_bound_from_a_stream_of_its_own(
     assert first["kl"] == pytest.approx(loss.kl.item() / LN2, rel=1e-4)
 
 
-@rejects("segments_of: «* (inputs.shape[1] + 1)→»", "documents of two rows taken for one")
+@rejects("held_out.segments_of: «* (inputs.shape[1] + 1)→»", "documents of two rows taken for one")
 def test_each_document_of_each_row_is_a_segment_of_its_own():
     """Also of a row of as many documents as tokens."""
     rows = torch.tensor([[3, 3, 3], [5, 3, 5], [5, 5, 5]])
