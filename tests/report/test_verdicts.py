@@ -9,6 +9,7 @@ from pipelines.config.schema import EvaluationConfig
 from pipelines.report.analysis import Analysis
 from pipelines.report.sections.kappa import collapse_at_large_kappa, direction
 from pipelines.report.verdicts import answer, caveat, verdicts
+from tests.compare.made_up import baseline, free_transformer
 from tests.support.mutants import rejects
 from tests.support.pages import by_name, numbers
 from tests.support.results import (
@@ -270,6 +271,9 @@ def test_verdicts_on_benchmarks_are_counted(tmp_path):
     ]  # fmt: skip
     assert len(analysis.comparisons) == 1
     assert analysis.comparisons_made == 5
+    elsewhere = [baseline("x", 1.0, data="other"), free_transformer("y", 1.0, data="other")]
+    both = Analysis([*analysis.arms, *elsewhere], EvaluationConfig())
+    assert not any("benchmarks" in head for head in table(both, "other")["y"])
 
 
 def test_a_trend_may_rise():

@@ -5,6 +5,7 @@ from statistics import stdev
 
 import pytest
 
+from ftmodel.analysis.differences import margin
 from pipelines.compare.arms import Arm
 from pipelines.report.benchmarks.table import benchmarks, of_family
 from tests.support.mutants import rejects
@@ -58,7 +59,9 @@ def test_sign_is_of_the_score_and_verdict_of_the_metric(tmp_path):
             found = final[f"{name}_{value}"]["free"]
             assert found.relative == pytest.approx(relative)
             assert (found.verdict, found.counts) == (verdict, verdict != "no difference")
-            assert found.difference.documents == pytest.approx(hypot(0.02, 0.02))
+            error = hypot(0.02, 0.02)
+            assert found.difference.documents == pytest.approx(error)
+            assert found.difference.threshold == pytest.approx(margin(error, 99))
     base = final["facts_0.36"]["base"]
     assert (base.difference, base.relative, base.verdict) == (None, None, "")
 

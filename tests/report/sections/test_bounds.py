@@ -2,12 +2,15 @@
 
 import re
 
+import pytest
+
 from pipelines.artifacts.results import Details, Estimate, EvaluationResult, Figures
 from pipelines.artifacts.run_results import RunResults
 from pipelines.compare.arms import Arm
-from pipelines.config.schema import EvaluationConfig, Run
-from pipelines.report.sections.bounds import bounds, how_to_read
+from pipelines.config.schema import AUTO, EvaluationConfig, Run
+from pipelines.report.sections.bounds import all_arms, bounds, how_to_read
 from pipelines.report.verdicts import findings
+from tests.compare.made_up import baseline
 from tests.support.mutants import rejects
 from tests.support.pages import by_name, tables
 from tests.support.results import PAIR, analysis_of, change, write_experiment
@@ -55,3 +58,16 @@ def test_the_largest_error_of_a_filter_is_beside_the_error_of_the_same_bound():
         )
     _, words = how_to_read(arms, "bits_per_token", False, EvaluationConfig(particles=8))
     assert re.findall(r"\d\.\d{5}", words) == ["0.04000", "0.10000", "0.90000"]
+    assert "of 2 filters of 8 particles, z proposed by the default rule" in words
+    settings = EvaluationConfig(particles=AUTO, filters=3)
+    _, words = how_to_read(arms, "bits_per_token", False, settings)
+    assert "of 3 filters, whose particles and proposal were found" in words
+
+
+@pytest.mark.parametrize(("unit", "shown"), [("bits_per_token", True), ("bits_per_byte", False)])
+def test_a_gap_to_the_process_is_beside_bounds_by_the_token(unit, shown):
+    arm = baseline("base", 1.0)
+    arm.first.evaluation.gap_nats_per_token = Estimate(0.125, 0.01)
+    (table,) = all_arms([arm], unit, EvaluationConfig())
+    cells = by_name(table)["base"]
+    assert cells.get("gap to exact, nats/token", "") == "0.1250 ± 0.0100" * shown
