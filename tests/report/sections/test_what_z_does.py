@@ -163,7 +163,7 @@ def test_the_table(tmp_path):
     assert [table.head, *table.rows] == [
         ["arm", "data", "κ", "KL", "use of z", "waste", "recovery"],
         ["free", "target", "1", "0.2222 ± 0.0001, spread 0.0000",
-         "0.1000 ± 0.0001, spread 0.0141", "0.1222 ± 0.0001, spread 0.0141", "0.23"],
+         "0.1000 ± 0.0001, spread 0.0141", "0.1222 ± 0.0002, spread 0.0141", "0.23"],
     ]  # fmt: skip
 
 
