@@ -108,8 +108,10 @@ def try_in_forks(
         print(line)
 
 
-def try_in_copy(copies: Bench, mistake: Mistake, names: list[str]) -> str:
+def try_in_copy(copies: Bench, until: float, mistake: Mistake, names: list[str]) -> str:
     """The verdict of the tests that execute the module, in a copy of the project."""
+    if time.time() > until:
+        return MODULE_LEVEL
     tests = [*dict.fromkeys(name.partition("[")[0] for name in names)]
     result, _ = copies.pytest_on(mistake.path, mistake.text, "-x", *tests, timeout=5 * MAX_SECONDS)
     if result is None:
@@ -171,18 +173,18 @@ def main(packages: tuple[str, ...], only_recent: bool, minutes: float) -> None:
             rows = read(file)
             again = [m for m in new if rows.get(m.key, {}).get("verdict") == MODULE_LEVEL]
             tests = [rows[mistake.key]["tests"] for mistake in again]
-            verdicts = pool.map(partial(try_in_copy, copies), again, tests)
+            verdicts = pool.map(partial(try_in_copy, copies, until), again, tests)
             with file.open("a") as out:
                 for mistake, word in zip(again, verdicts, strict=True):
                     row = rows[mistake.key] | {"verdict": word}
                     print(json.dumps(row), file=out, flush=True)
                     rows[mistake.key] = row
             tried = [rows[m.key] for m in counted if m.key in rows]
-            alive = [row for row in tried if row["verdict"] not in (KILLED, NO_END)]
+            alive = [r for r in tried if r["verdict"] not in (KILLED, NO_END, MODULE_LEVEL)]
             for row in alive:
                 print(f"{row['path']}:{row['line']}: {row['verdict']}\n    {row['before']}\n"
                       f"    {row['after']}", flush=True)  # fmt: skip
-            endless = sum(row["verdict"] == NO_END for row in tried)
+            endless = sum(row["verdict"] in (NO_END, MODULE_LEVEL) for row in tried)
             rate = 1 - len(alive) / max(len(tried) - endless, 1)
             same = len(made) - len(counted)
             table.append((package, len(tried) - endless, same, endless, len(alive), rate))
