@@ -4,7 +4,7 @@ tests/support/mistakes.py makes the mistakes, and tests/support/forked_tests.py 
 with the tests that execute its statement: those of the closest file first, then the fastest.
 Mistakes in what a module does when it is imported are tried in a copy of the project. Results go to
 mutation/<package>.jsonl; the next call goes on from there, and tries again what survived. Tests
-that do not end say nothing: there may be an endless loop, or a busy machine.
+that do not end say nothing ("unknown"): there may be an endless loop, or a busy machine.
 tests/equivalent_mutants.yaml names changed lines that compute the same as the code, each with the
 reason: they are not counted.
 """
@@ -188,9 +188,9 @@ def main(packages: tuple[str, ...], only_recent: bool, minutes: float) -> None:
             rate = 1 - len(alive) / max(len(tried) - endless, 1)
             same = len(made) - len(counted)
             table.append((package, len(tried) - endless, same, endless, len(alive), rate))
-    print(f"{'package':<12} mistakes  equivalent  no end  survived  killed")
+    print(f"{'package':<12} mistakes  equivalent  unknown  survived  killed")
     for package, n, same, endless, survived, rate in table:
-        print(f"{package:<12} {n:8}  {same:10}  {endless:6}  {survived:8}  {rate:6.1%}")
+        print(f"{package:<12} {n:8}  {same:10}  {endless:7}  {survived:8}  {rate:6.1%}")
     tried, survived = (sum(row[column] for row in table) for column in (1, 4))
     if only_recent and survived > (1 - MIN_KILLED) * tried:
         sys.exit(f"error: {survived} of {tried} mistakes survived")
