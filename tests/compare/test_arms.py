@@ -233,8 +233,7 @@ REPEATED = {"one": run(), "two": run(), "three": run(seed=1)}
     "compare.arms.group_by_seed: .«arm→name»", "arms named and grouped by the runs that are there"
 )
 @rejects(
-    "run_results.read_run: «spec.experiment.runs→{spec.name: spec.run}»",
-    "the arm of a run told from that run alone",
+    "run_results.read_run: arm=«arms[spec.name]→spec.name»", "a run taken for an arm of its own"
 )
 @pytest.mark.parametrize(
     ("runs", "unfinished", "expected"),
