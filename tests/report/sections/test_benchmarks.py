@@ -147,7 +147,6 @@ def test_without_a_baseline_nothing_is_compared(tmp_path):
 
 @rejects("benchmarks.monte_carlo_cell: «fmean(errors)→errors[0]»", "the error of the first seed")
 @rejects("benchmarks.monte_carlo_cell: «fmean(shares)→shares[-1]»", "the share of the last seed")
-@rejects("benchmarks.exceptions: if «any→all»(cut)", "cut prompts unsaid where some run cut none")
 @rejects(
     "benchmarks.paper_cells: sorted(paper.kappas & kappas(family)«→, key=fraction»)",
     "κ sorted as text",

@@ -139,7 +139,6 @@ def test_curve_is_ce_and_of_a_free_transformer_ce_plus_kl_with_its_ce_dashed():
     assert lines(kl) == [("-", [0.5, 0.5, 0.5])]
 
 
-@rejects("training.training_curves: latent = «any→all»", "no KL beside a baseline")
 @rejects("training.training_curves: lowest = «min→max»", "an axis that ends above the curves")
 def test_held_out_windows_are_dots_at_their_tokens_and_a_vanishing_ce_does_not_stretch_the_axis():
     scored = [replace(row, others={"held_out_bound_bits": 0.9 / row.step}) for row in BASE[1:]]
