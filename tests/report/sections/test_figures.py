@@ -116,6 +116,31 @@ BASE = [CurveRow(i, 1_000_000 * i, 1.0, log(2) / i, 0.001, 100.0) for i in (1, 2
 FREE = [replace(row, kl_bits=0.5, hinge_nats=0.0) for row in BASE]
 
 
+def test_figures_grow_with_the_rows_of_their_legend():
+    arms = [baseline(str(i), 1.0) for i in range(8)]
+    look = styles(one.name for one in arms)
+    for one in arms:
+        one.first.evaluation.budgets = [
+            BudgetFigures(tokens, tokens, True, Figures(nll=Estimate(1.0, 0.0)))
+            for tokens in (1_000_000, 2_000_000)
+        ]
+    for drawn, height, row in (
+        (lambda arms: training_curves([arm(one.name, BASE) for one in arms], look), 4.4, 0.25),
+        (lambda arms: bound_by_samples(arms, look), 4.4, 0.2),
+        (lambda arms: bound_by_budget(arms, look), 4.8, 0.2),
+    ):
+        heights = [drawn(arms[:number]).get_figheight() for number in (3, 4, 7, 8)]
+        assert heights == pytest.approx([height, height + row, height + row, height + 2 * row])
+
+
+def test_a_wide_heat_map_has_small_figures_and_whole_ticks_beside_its_bar():
+    figure = heat_map({"wide": [0.1] * 24})
+    assert figure.axes[0].texts[0].get_fontsize() == pytest.approx(170 / 24)
+    shown, bar = (axes.get_position() for axes in figure.axes)
+    assert 0.75 < shown.width < shown.x1 < bar.x0 < bar.x1 < 1
+    assert all(tick == round(tick) for tick in figure.axes[0].get_xticks())
+
+
 def drawn_curves(arms):
     return training_curves(arms, styles(arm.name for arm in arms))
 
@@ -133,6 +158,9 @@ def test_curve_is_ce_and_of_a_free_transformer_ce_plus_kl_with_its_ce_dashed():
     ce = [1, 0.5, 0.25]
     (axes,) = drawn_curves([arm("base", BASE)]).axes
     assert lines(axes) == [("-", pytest.approx(ce))]
+    assert axes.lines[0].get_linewidth() == 1.6  # thinner where an arm has several
+    first_none = [replace(FREE[0], kl_bits=0.0), *FREE[1:]]
+    assert lines(drawn_curves([arm("a", first_none)]).axes[1]) == [("-", [0.0, 0.5, 0.5])]
     assert list(axes.lines[0].get_xdata()) == [1, 2, 4]  # millions
     bound, kl = drawn_curves([arm("free", FREE)]).axes
     assert lines(bound) == [("-", pytest.approx([1.5, 1, 0.75])), ("--", pytest.approx(ce))]

@@ -196,6 +196,14 @@ def test_z_carries_the_label_or_is_not_shown_to(labels, verdict, p, bits):
     assert [*label_verdict(arm(*labels)).values()] == ["free", verdict, p, bits, "0.62", "0.88"]
 
 
+def test_three_panels_of_labels_stand_side_by_side_on_one_scale():
+    found = [replace(label(0.2), per_bit=[high] * 16) for high in (0.1, 0.5, 0.9)]
+    figure = label_in_bits([arm(*found)])
+    assert figure.get_figwidth() == pytest.approx(3 * 3.7)
+    assert len({axes.get_ylim() for axes in figure.axes}) == 1
+    assert {*figure.axes[0].get_xticks()} >= {0, 5, 10, 15}
+
+
 def test_a_panel_a_run_with_chance_beside_its_bits(tmp_path):
     figure = label_in_bits([arm(label(0.001), label(0.2))])
     check_figure("label", figure, tmp_path)
