@@ -13,11 +13,10 @@ from hashlib import sha256
 import click
 
 from tests import ROOT
-from tests.support.bench import Bench, bench, git
+from tests.support.bench import Bench, bench, git, head_and_base
 from tests.support.mutants import Mutant, declared
 
 PROCESSES = 2
-RECENT_COMMITS = 50
 OTHERS = 10  # one in ten of the mutants that have not changed is run, too
 
 
@@ -33,7 +32,7 @@ def recent(mutants: list[Mutant]) -> list[Mutant]:
     """Mutants whose file or test changed in the last 50 commits, and a tenth of the others, which
     the commit's hash chooses.
     """
-    head, *_, base = git("rev-list", f"--max-count={RECENT_COMMITS + 1}", "HEAD").split()
+    head, base = head_and_base()
     files = set(git("diff", "--name-only", base).splitlines())
     tests = {
         (file, name)

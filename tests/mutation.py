@@ -25,7 +25,7 @@ import click
 import yaml
 
 from tests import ROOT
-from tests.support.bench import Bench, bench, git
+from tests.support.bench import Bench, bench, git, head_and_base
 from tests.support.forked_tests import (
     KILLED,
     MAX_SECONDS,
@@ -36,7 +36,6 @@ from tests.support.forked_tests import (
 )
 from tests.support.mistakes import Mistake, mistakes, statements
 
-RECENT_COMMITS = 50
 MIN_KILLED, MIN_TRIED = 0.5, 20  # of recent mistakes: a chance sample, by the closest tests
 MODEL = ["analysis", "conversion", "costs", "designs", "inference", "kernels", "model"]
 MODEL += ["schedule", "synthetic"]  # the first is a module
@@ -92,13 +91,8 @@ def try_in_forks(
     result = copies.run(
         copies.right,
         *("coverage", "run", f"--rcfile={folder}/rc", "-m", "pytest", "-q"),
-        *(
-            "-p",
-            "no:cacheprovider",
-            "-p",
-            "tests.support.forked_tests",
-            f"--basetemp={folder}/tests",
-        ),
+        *("-p", "no:cacheprovider", "-p", "tests.support.forked_tests"),
+        f"--basetemp={folder}/tests",
         *(f"--mistakes={folder}/mistakes", f"--verdicts={file}", f"--until={until}"),
         *("-m", "not slow and not cluster and not gpu", *tests_of(package)),
         python=sys.executable,
@@ -128,7 +122,7 @@ def read(file: Path) -> dict[str, dict]:
 
 def recent_lines() -> dict[str, set[int]]:
     """The lines of each module that the last 50 commits changed."""
-    base = git("rev-list", f"--max-count={RECENT_COMMITS + 1}", "HEAD").split()[-1]
+    _, base = head_and_base()
     lines: dict[str, set[int]] = {}
     path = ""
     for line in git("diff", "--unified=0", base, "--", "*.py").splitlines():

@@ -15,9 +15,17 @@ from tempfile import TemporaryDirectory
 from tests import ROOT
 from tests.support.warm_python import WarmPython
 
+RECENT_COMMITS = 50
+
 
 def git(*arguments: str) -> str:
     return subprocess.run(["git", *arguments], cwd=ROOT, text=True, capture_output=True).stdout
+
+
+def head_and_base() -> tuple[str, str]:
+    """The newest commit, and the one before the recent ones."""
+    head, *_, base = git("rev-list", f"--max-count={RECENT_COMMITS + 1}", "HEAD").split()
+    return head, base
 
 
 class Bench:

@@ -112,6 +112,11 @@ def place(code: CodeType) -> tuple[str, str, int]:
     return code.co_filename, code.co_qualname, code.co_firstlineno
 
 
+def row_of(mistake: Mistake, verdict: str, tests: list[str]) -> Row:
+    row = {"key": mistake.key, "verdict": verdict, "path": mistake.path, "line": mistake.line}
+    return row | {"before": mistake.before, "after": mistake.after, "tests": tests}
+
+
 class Forks:
     def __init__(self, session: pytest.Session) -> None:
         self.items, self.config = session.items, session.config
@@ -272,8 +277,10 @@ class Forks:
         self.config._tmp_path_factory._basetemp = folder  # type: ignore[attr-defined]
         survived = SURVIVED_CODE
         if mistake and not self.change(mistake):
-            self.change_globals(mistake)
             survived = MODULE_LEVEL_CODE
+            # what cannot be evaluated by itself is no kill: a copy tells
+            with suppress(Exception):
+                self.change_globals(mistake)
         wanted = {item.nodeid: item for item in self.items}
         items, failed = [wanted[name] for name in names], list[str]()
         for item, after in zip(items, [*items[1:], None], strict=True):
@@ -344,9 +351,7 @@ class Forks:
                 assert mistake
                 if word in (SURVIVED, MODULE_LEVEL) and not self.all_ran:
                     word = NO_END  # another test may notice it
-                row = {"key": mistake.key, "verdict": word, "path": mistake.path}
-                row |= {"line": mistake.line, "before": mistake.before, "after": mistake.after}
-                yield row | {"tests": failed or names}
+                yield row_of(mistake, word, failed or names)
                 for test in failed:
                     killers[test].append(mistake)
             broken = self.unsound({*killers} - sound)
@@ -355,6 +360,8 @@ class Forks:
             self.broken |= broken
             sound |= {*killers} - broken
             todo = [mistake for test in broken for mistake in killers[test]]
+            # what a broken test said does not stay, even if there is no time to try again
+            yield from (row_of(mistake, NO_END, []) for mistake in todo)
 
 
 @pytest.hookimpl(tryfirst=True)
