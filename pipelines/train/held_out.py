@@ -24,6 +24,8 @@ from pipelines.train.core.step_callback import StepCallback
 SHARE = 0.03  # of the tokens trained on since the last evaluation
 PARTICLES = 4
 WINDOWS_PER_FILTER = 4  # one window in so many is filtered: filters take longer
+# scored at once. No setting: noise is drawn batch by batch, so a resumed run would have other noise
+TOKENS_AT_ONCE = 4096
 
 Draw = Callable[[], Tensor]
 Score = Callable[[Tensor, Tensor, Tensor, Draw], Tensor]  # sums of nats, of a batch of windows
@@ -115,7 +117,7 @@ class HeldOut(StepCallback):
         """``every``: tokens. Raises UserError as ``fixed_part`` does."""
         self.tokens, self.seed = fixed_part(spec, shards, every), spec.run.seed
         self.every = every // spec.batch_tokens  # steps
-        self.rows = max(1, spec.experiment.evaluation.batch_tokens // spec.config.context)
+        self.rows = max(1, TOKENS_AT_ONCE // spec.config.context)
         self.curve, self.name, self.end_of_text = curve, spec.name, shards.metadata.end_of_text
         curve.ends |= set(range(self.every, spec.steps + 1, self.every))
         self.began, self.took = perf_counter(), 0.0
