@@ -19,7 +19,6 @@ from pipelines.common.atomic_files import ROOT
 from pipelines.common.errors import UserError
 from pipelines.common.without_git import check_git
 from pipelines.doctor import COSTS, OK, STOPS
-from tests.support.mutants import rejects
 
 Usage = namedtuple("Usage", "total used free")
 
@@ -79,7 +78,6 @@ def test_it_looks_at_everything(healthy, capsys):
     assert (values["disk"], values["memory"]) == (["50.0", "GB", "free"], ["16.0", "GB"])
 
 
-@rejects("doctor.main: «STOPS→OK and False»]", "obstacles that stop nothing")
 @pytest.mark.parametrize(
     ("line", "state", "place", "value"),
     [
@@ -117,9 +115,6 @@ def test_what_is_missing_has_a_cost_and_only_an_obstacle_has_exit_code_1(
     assert re.search(rf"^{state} +{line} .*\n      {re.escape(finding.cost)}$", said.out, re.M)
 
 
-@rejects(
-    "doctor.output_of: =«WAIT_SECONDS→9»", "a doctor that waits for a name that no one resolves"
-)
 def test_it_waits_for_no_program_or_network(monkeypatch):
     monkeypatch.setattr(doctor, "WAIT_SECONDS", 0.1)
     assert doctor.output_of(sys.executable, "-c", "import time; time.sleep(2)") is None
@@ -157,10 +152,6 @@ def test_nothing_that_this_machine_lacks_is_a_traceback(monkeypatch):
     assert states["path"] == OK or " " in str(ROOT)
 
 
-@rejects(
-    "without_git.git_refusal: «asked.returncode == 0 or not in_git(folder)→True»",
-    "a repository that git refuses",
-)
 @pytest.mark.skipif(os.getuid() != 0, reason="gives a folder to another user")
 def test_a_repository_of_another_user_is_refused_in_the_words_of_git(tmp_path, monkeypatch):
     subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True)
@@ -174,10 +165,6 @@ def test_a_repository_of_another_user_is_refused_in_the_words_of_git(tmp_path, m
     assert doctor.git().state == STOPS
 
 
-@rejects(
-    'errors.name_user: «os.environ["USER"] = unnamed_user()→pass»',
-    "a user without a name as a traceback",
-)
 def test_who_has_no_name_gets_one(monkeypatch):
     for name in ("LOGNAME", "USER", "LNAME", "USERNAME"):
         monkeypatch.delenv(name, raising=False)

@@ -152,10 +152,6 @@ def test_the_commit_of_the_first_download_is_kept(hub, project):
     assert score_piqa().result.sources == [f"baber/piqa at {SECOND}"]
 
 
-@rejects(
-    "benchmark_data.fetch: «folder.name != revision→False»",
-    "another commit's data taken from the cache",
-)
 def test_what_the_library_has_cached_is_not_taken_for_another_commit(hub, project, monkeypatch):
     score_piqa()
     (project / "data/benchmarks/pins.json").unlink()

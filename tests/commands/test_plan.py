@@ -123,7 +123,6 @@ def test_a_run_fits_whose_memory_is_below_that_of_the_gpu():
         assert planned("free_k1", "experiment=paper_8b", memory=limit).fits is fits
 
 
-@rejects("plan.GIB: «1 << 30→10**9»", "GB under the name of GiB")
 def test_memory_is_printed_in_gib_of_each_worker(printed):
     assert [*map(gib, (3 * 2**29, 2**40, 10**9, 2**30 / 64, 0))] == [
         "1.5", "1024.0", "0.9", "0.016", "0.0"

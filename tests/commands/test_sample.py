@@ -4,10 +4,8 @@ import pytest
 from rich.console import Console
 
 from pipelines.sample import coloured
-from tests.support.mutants import rejects
 
 
-@rejects("sample.coloured: «[PROMPT:]→»", "a coloured prompt")
 @pytest.mark.parametrize(
     ("no_color", "noise"), [("", "\033[31m!\033[0m"), ("1", "!")], ids=["", "NO_COLOR"]
 )

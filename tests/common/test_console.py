@@ -10,7 +10,6 @@ import pytest
 from pipelines.common import console
 from pipelines.common.atomic_files import ROOT
 from pipelines.common.console import Bar, say
-from tests.support.mutants import rejects
 
 
 @pytest.fixture
@@ -26,7 +25,6 @@ def lines(capsys):
     return said.err.splitlines()
 
 
-@rejects("Bar.__init__: «or self.plain→»", "a progress bar in a log")
 @pytest.mark.parametrize(("total", "parts"), [(20, 1), (1000, 7)])
 def test_a_log_has_a_line_every_tenth(clock, capsys, total, parts):
     with Bar(total, desc="a run") as bar:

@@ -37,7 +37,6 @@ def readable():
     'dvc_repair.intact: «lockfile.read_bytes().endswith(b"\\n")→True»',
     "a lock file of DVC that was cut within a word stays",
 )
-@rejects("dvc_repair.repair: «LOCKFILE.unlink()→»", "a lock file of DVC that was cut short stays")
 def test_a_lock_file_and_notes_of_who_is_at_work_cut_anywhere_cost_no_run(
     tmp_path, monkeypatch, capsys
 ):

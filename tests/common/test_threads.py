@@ -56,10 +56,6 @@ OPEN_V1 = {**HALF_V1, "cpu/cpu.cfs_quota_us": "-1", "memory/memory.limit_in_byte
 
 
 @rejects("machine.groups: («path→»", "inner cgroups unseen")
-@rejects(
-    'machine.allowed_cores: «*limits("cpu", "cpu.cfs_quota_us", "cpu.cfs_period_us"),→»',
-    "cgroups 1 unseen",
-)
 @rejects("machine.allowed_memory: («min→max»", "the machine's memory")
 @pytest.mark.parametrize(
     ("membership", "files", "limited"),

@@ -192,10 +192,6 @@ def test_commands_refuse_a_checkpoint_that_was_trained_otherwise(project, comman
     assert not Path("exports").exists()
 
 
-@rejects(
-    "run_results.check_made: «check_manifest(path, made.manifest, spec)→None»",
-    "a report that believes any manifest",
-)
 @pytest.mark.parametrize(
     ("key", "value", "named"),
     [

@@ -55,10 +55,6 @@ def test_a_stage_is_refused_before_it_works(workspace, monkeypatch, name, worker
 
 
 @rejects(
-    "shell_paths.ray_failure: «(length := len(os.fsencode(folder))) > longest→False»",
-    "a socket's path too long",
-)
-@rejects(
     "shell_paths.ray_failure: «with socket(AF_UNIX) as tried: tried.bind(mine)→pass»", "no try"
 )
 def test_ray_needs_a_folder_that_takes_its_sockets(monkeypatch, tmp_path):
