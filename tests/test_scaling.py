@@ -15,7 +15,6 @@ from ftmodel.costs.scaling import Interconnect, Traffic, step, traffic
 from ftmodel.model.config import ModelConfig
 from ftmodel.model.free_transformer import FreeTransformer
 from pipelines.train.core.fsdp import shard
-from tests.support.mutants import rejects
 from tests.train.test_workers import WithLoss
 
 N, VOCABULARY, ACCUMULATE = 4, 29, 2
@@ -120,7 +119,6 @@ def test_ddp_reduces_buckets_of_25_mib_by_trees():
 JOINED = Interconnect(nvlink=400.0, network=25.0, per_node=8, latency=0.5, overlap=0.75)
 
 
-@rejects("scaling.step: «/ accumulate * 2 / 3→»", "DDP hides its transfers behind all computation")
 @pytest.mark.parametrize(
     ("sharded", "compute", "exposed"),
     [

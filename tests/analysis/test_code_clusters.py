@@ -13,7 +13,6 @@ from ftmodel.analysis.code_clusters import (
     with_permutations,
 )
 from ftmodel.analysis.permutation import permutation_test
-from tests.support.mutants import rejects
 
 DOCUMENT = torch.tensor([0, 0, 1, 2, 2, 2])
 
@@ -28,7 +27,6 @@ def test_agreement_is_the_share_of_bits_that_two_draws_have_in_common(rng):
     torch.testing.assert_close(counted, expected, atol=0.01, rtol=0)
 
 
-@rejects("code_clusters.sums_by_document: «.fill_diagonal_(False)→»", "a text paired with itself")
 def test_pairs_are_counted_with_others_of_the_same_document_or_of_another(rng):
     agree = agreement(torch.rand(6, 4, generator=rng).double())
     pairs = [(i, j) for i, j in permutations(range(6), 2)]
@@ -44,10 +42,6 @@ def test_pairs_are_counted_with_others_of_the_same_document_or_of_another(rng):
     torch.testing.assert_close(excess_agreement(agree, DOCUMENT), means[0] - means[1])
 
 
-@rejects(
-    "code_clusters.mean_over_pairs: «if same else 2→»",
-    "a pair of two documents left out with one of them",
-)
 @pytest.mark.parametrize("same", [True, False])
 def test_the_error_is_that_of_leaving_each_document_out(rng, same):
     document = torch.tensor([0, 0, 1, 1, 1, 2, 2, 3])

@@ -10,7 +10,6 @@ from ftmodel.analysis.pass_at_k import pass_at_k
 from tests.support.mutants import rejects
 
 
-@rejects("pass_at_k.pass_at_k: «samples - c, k→k, samples - c»", "n and k of pass@k swapped")
 @rejects(
     "pass_at_k.pass_at_k: «comb(samples - c, k) / sets→(1 - c / samples) ** k»",
     "pass@k by the share of right answers, which is biased",

@@ -80,10 +80,6 @@ def test_where_spans_begin(design):
     "passes.upper_from_prior: «codes = kept(codes, noise) if shared else codes→pass»",
     "no z of the prior for the later tokens of a span",
 )
-@rejects(
-    "passes.upper_from_prior: «shared and t→False»",
-    "a z of a recurrent prior for each token of a span",
-)
 @pytest.mark.parametrize("documents", [None, DOCUMENTS], ids=["rows", "documents"])
 @EACH_DESIGN
 @torch.no_grad()

@@ -16,7 +16,6 @@ from tests.support.mutants import rejects
 FLOAT32 = {"atol": 1e-5, "rtol": 1e-5}  # sums in float64 of what a model gives in float32
 
 
-@rejects("bounds.token_nll: nll«→[::-1]»)", "chunks of log-probabilities in another order")
 def test_nll_of_a_baseline_is_its_summed_cross_entropy(make_model, make_tokens, monkeypatch):
     """However few log-probabilities are computed at a time, and of chunks of a row apart."""
     model, tokens = make_model(latent_bits=0), make_tokens(4, 9)

@@ -84,7 +84,6 @@ def test_reading_in_chunks_equals_reading_at_once(
     torch.testing.assert_close(torch.cat(parts, dim=1), whole, **CLOSE)
 
 
-@rejects("Pinned.noise: - «→0 * »padding", "z pinned by a seed shifted by padding")
 def test_noise_by_its_source():
     """A seed gives every row the same, counted from its first token, whatever the generator; the
     generator gives neighbouring rows the same, by default none.

@@ -36,10 +36,6 @@ def test_a_path_changes_the_differing_bits_in_steps_and_random_ones_as_many(rng)
 
 
 @rejects(
-    "interpolation.interpolated_ce: «end→texts», toward",
-    "the text at the start taken for that at the end of a path",
-)
-@rejects(
     "interpolation.interpolated_ce: «at_random→toward»))",
     "the null of the text at the end led to its own z",
 )

@@ -149,7 +149,6 @@ def test_bound_is_unbiased_for_the_probability(make, make_tokens, rng):
     "RandomPrefix.forward: «torch.where((shift >= 0) & (shift < n), shift, index)→index»",
     "a prefix before the padding",
 )
-@rejects("RandomPrefix.forward: «→0 * »padding]", "a prefix by the noise of padding")
 def test_generation_continues_the_prefix_of_each_row(make, make_tokens, rng):
     """Of prompts of unlike length, padded: the cached tokens are those of a full pass, each the
     likeliest after the row's own prefix, and a prefix that several rows share is pinned.

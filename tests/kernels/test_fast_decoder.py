@@ -55,11 +55,6 @@ def started(rng):
 
 
 @rejects("FastDecoder.read: «→ - 1»], self.readable() torch", "new tokens off by one position")
-@rejects("DecodingBlock.read: («self.bias→0»", "Qwen's biases forgotten in decoding")
-@rejects(
-    "DecodingBlock.read: «self.head_gains is not None→False»",
-    "Qwen's norms of queries and keys forgotten in decoding",
-)
 @rejects(
     "DecodingBlock.__init__: «query_norm), (kv // e, attention.key_norm→key_norm), (kv // "
     "e, attention.query_norm»",
@@ -69,8 +64,6 @@ def started(rng):
     "DecodingBlock.read: «-rows * self.slots :→: rows * self.slots»",
     "keys and values of new tokens without z",
 )
-@rejects("DecodingBlock.attend: =«self.scale→1.0»", "attention by bmm not scaled")
-@rejects("DecodingBlock.attend: «mask is not None or→»", "padding read by bmm")
 @rejects("FastDecoder.upper: («other→r»", "keys and values of new tokens from r alone")
 @rejects(
     "DecodingBlock.read: .new«→[..., :1, :].expand_as(self.new)».",

@@ -10,7 +10,6 @@ from ftmodel.kernels.product import Linear, product, slow_mkl, weight_gradient
 from ftmodel.model.config import ModelConfig
 from ftmodel.model.free_transformer import FreeTransformer
 from ftmodel.model.objective import training_loss
-from tests.support.mutants import rejects
 
 
 @pytest.fixture
@@ -30,7 +29,6 @@ def calls(monkeypatch):
     return shapes
 
 
-@rejects("product.weight_gradient: ] «<→>=»", "the larger factor of a weight gradient copied")
 def test_the_smaller_factor_is_copied(rng, calls):
     for grad, x, first in (((9, 2), (9, 5), (2, 9)), ((9, 5), (9, 2), (2, 9))):
         grad, x = torch.randn(*grad, generator=rng), torch.randn(*x, generator=rng)
@@ -49,10 +47,6 @@ def test_a_frozen_input_or_matrix_costs_no_product(rng, calls):
     assert len(calls) == 4
 
 
-@rejects(
-    'product.suits: «or torch.is_autocast_enabled("cpu")→»',
-    "bf16 autocast ignored by products of oneDNN",
-)
 def test_other_types_and_small_products_are_multiplied_by_pytorch(calls, monkeypatch):
     a = torch.ones(2, 3)
     product(a.double(), a.double())

@@ -50,7 +50,6 @@ def test_products_are_written_and_added_where_they_belong(rng, monkeypatch, kind
     torch.testing.assert_close(out, 2 * expected, **close)
 
 
-@rejects("Matrix.__init__: ) and «→MIN_MULTIPLICATIONS + »", "small products by oneDNN")
 def test_small_products_are_left_to_pytorch(monkeypatch):
     """A call of oneDNN costs more than they do."""
     monkeypatch.setattr(product, "ONEDNN", True)
@@ -126,7 +125,6 @@ def test_rounded_weights_generate(make_model, make_tokens, everything_rounded):
     assert torch.equal(ended[8:, :8], got[8:, :8])
 
 
-@rejects("fast_decoder.decoder: «model→not None»)", "rounded weights of another model")
 @needs_bf16
 def test_rounded_weights_of_another_model_or_for_another_decoder(make_model, everything_rounded):
     model, other = make_model(), make_model()

@@ -36,7 +36,6 @@ def parts(tensor):
     "Attention.forward: values) mask = «at.causal→None»",
     "causal attention reads over the boundaries of documents",
 )
-@rejects("Positions.dense: «.tril(first) if causal else same→»", "documents without causality")
 @rejects(
     "MemoryAttention.forward: «mask.repeat_interleave(2→torch.cat((mask, mask)»",
     "a mask of memory after x, where it is beside x",
@@ -103,8 +102,6 @@ def padded(rng):
     return tokens, torch.tensor(PADDING), torch.rand(3, 7, 3, generator=rng)
 
 
-@rejects("Positions.read_after: None if «start→True»", "encoder reads padding")
-@rejects("Positions.read_after: «(keys == queries)→True»", "decoder reads padding")
 @pytest.mark.parametrize("changes", SHAPES, ids=str)
 @torch.no_grad()
 def test_a_padded_row_equals_the_row_alone(make_model, padded, changes):

@@ -140,13 +140,6 @@ def noise(rng):
     "- q) * causal»",
     "norm(x) + r in place of norm(x + r)",
 )
-@rejects("KeyValueInjection.__call__: , «x + r if n == self.first else→»", "r not injected")
-@rejects(
-    "FreeTransformer.upper: «range(self.config.lower_blocks, "
-    "self.config.n_layers)→sorted([self.config.lower_blocks, "
-    "*range(self.config.lower_blocks, len(self.blocks))])»",
-    "block L/2 + 1 run twice",
-)
 @rejects("FreeTransformer.upper: lower_blocks«→ + 1»,", "block L/2 + 1 skipped")
 @rejects(
     "ModelConfig.lower_blocks: «if self.latent_block is None else self.latent_block - 1→»",
@@ -161,10 +154,6 @@ def noise(rng):
     "kv_all read by the first block alone",
 )
 @rejects(
-    "StreamInjection.__call__: «if n == self.first else x→»",
-    "r added to the residual stream at every block",
-)
-@rejects(
     "Block.forward: (kv)«→ if type(self.attention) is Attention else kv»", "memory not normalised"
 )
 @rejects(
@@ -175,12 +164,10 @@ def noise(rng):
     "FreeTransformer.forward: tokens, x«→.detach()»", "encoder's gradient kept from the lower half"
 )
 @rejects("SharedEncoder.__call__: («latent.zeta→x»", "encoder queries from x")
-@rejects("SharedEncoder.__call__: x, «at→Positions(at.rope**0)»", "encoder without RoPE")
 @rejects(
     "Attention.forward: at«→ if causal else Positions(at.rope**0)») past",
     "encoder with RoPE on its queries only",
 )
-@rejects("SeparateEncoder.__call__: «, causal=False→») return", "separate encoder causal")
 @rejects("mapper.binary_mapper: apply(o«→.detach()»", "gradient detached")
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_outputs_and_gradients_equal_those_of_algorithm_2(make_model, make_tokens, noise, shape):
@@ -271,11 +258,6 @@ def test_a_separate_encoder_has_blocks_like_the_decoders_and_no_zeta(make_model,
     assert LatentDesign().encoder_layers is None
 
 
-@rejects(
-    "positions.rotate: «-→+» b * sin, «→b * cos - »a * sin «+ b * cos→»",
-    "compiled RoPE turning the other way",
-)
-@rejects("positions.rotate: (rope«→**2»)", "compiled RoPE turning too far")
 @torch.no_grad()
 def test_compiled_blocks_turn_queries_and_keys_as_plain_ones_do(make_model, make_tokens):
     """Compiled, RoPE has no complex numbers; traced as for inductor, but run at once."""
@@ -386,14 +368,9 @@ def test_only_a_latent_half_way_needs_an_even_depth(make_model):
 
 
 @rejects(
-    "FreeTransformer.__init__: «→nn.Parameter(»self.embedding.weight«→.clone())»",
-    "a copy of the embedding as read-out",
-)
-@rejects(
     "FreeTransformer.__init__: «→.data» = self.embedding.weight«→.data»",
     "two parameters of one matrix",
 )
-@rejects("FreeTransformer.__init__: «config.tied→True»", "tied whatever the configuration says")
 @pytest.mark.parametrize("tied", [True, False])
 def test_embedding_and_readout_are_one_parameter_if_tied_and_two_if_not(make_model, tied):
     model = make_model(tied=tied)

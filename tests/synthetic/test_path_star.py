@@ -109,7 +109,6 @@ WRONG = {
 }
 
 
-@rejects("PathStar.written: «.flip(1) if self.reverse else path→»", "the path the usual way")
 def test_a_reversed_path_is_the_same_graph_s_from_goal_to_start(rng):
     """Only that order is possible, and it is as probable."""
     reverse = PathStar(degree=3, arm=3, labels=12, reverse=True)
