@@ -17,14 +17,6 @@ from tests.support.tokenizers import END, MIXED, STYLES, TEXT, byte_tokenizer, e
     'ByteTokenizer.sizes: len(text«→.decode(errors="replace")»',
     "characters of a token counted for its bytes",
 )
-@rejects(
-    "byte_tokenizer.stretches: «ESCAPED_OR_SPACE if fallback else→»",
-    "a ▁ that stands in a text taken for a space",
-)
-@rejects(
-    "byte_tokenizer.spelled: «bytes.fromhex(byte[1]) if byte else→»",
-    "the name of a byte counted for the byte",
-)
 @every_style
 @given(text=MIXED)
 @settings(max_examples=50)

@@ -105,7 +105,6 @@ def test_last_thirds_are_compared_if_they_average_the_same_budgets(arms):
     assert table(arms).columns[LATE]["free"].difference is None, "both arms alike"
 
 
-@rejects("budgets.budget_table: budgets}«→, key=str»)", "budgets sorted as text")
 @rejects(
     "budgets.budget_table: {entry.tokens for arm in arms«→[:1]»", "the budgets of the first arm"
 )
@@ -117,7 +116,6 @@ def test_columns_rise_with_the_tokens_whichever_arm_has_them(arms):
     assert [*table(arms).columns] == [*heads, LATE]
 
 
-@rejects("budgets.budget_table: if «all→any»", "an arm of which some seeds have budgets")
 @rejects(
     "budgets.at_budget: «len(here) == len(arm.runs)→here»",
     "a budget that some seeds have as that of all",

@@ -6,7 +6,6 @@ import pytest
 
 from pipelines.compare.ladder import LARGER_TAX, RECOVERY, TAX, USE, ladders, rung
 from tests.compare.made_up import baseline, free_transformer
-from tests.support.mutants import rejects
 
 NATS = log(2)
 
@@ -28,7 +27,6 @@ def rungs(*sizes, last_ratio=10, kappas=(1.0,), last_kappas=(1.0,)):
     return arms
 
 
-@rejects("ladder.rung: «.arm.preset_design→»", "a ladder of other designs")
 def test_a_rung_has_the_figures_of_its_arms_in_nats():
     """In bits: bounds of 1.30 and 1.34 over mean NLLs of 1.2 and 1.1, and over a CE of 1.0."""
     larger = [
@@ -72,10 +70,6 @@ def test_sizes_are_in_order_with_the_values_of_kappa_that_all_have():
     assert {*found.points(LARGER_TAX, 1.0)} == {200}
 
 
-@rejects(
-    "compare.ladder.ladder: = «MAX_RATIO_SPREAD→9»",
-    "sizes of other tokens per parameter on one line",
-)
 @pytest.mark.parametrize(
     ("arms", "count"),
     [

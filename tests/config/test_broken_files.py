@@ -26,7 +26,6 @@ BROKEN = [
 ]
 
 
-@rejects("Suite.validate: «!= (not self.tasks)→is None»", "a suite without tasks")
 @rejects(
     "compose.compose_valid: «→write_params(config)\n    »parse(", "params.yaml written unchecked"
 )

@@ -116,9 +116,6 @@ CHANGES = {
 
 
 @rejects(
-    'config.ADAPTABLE: «→"head_width", »"context', "a parent of other heads", case="head_width=4"
-)
-@rejects(
     'config.ADAPTABLE: «→"qk_norm", »"context',
     "a parent with norms of queries and keys taken over without",
     case="qk_norm=true",

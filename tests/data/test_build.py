@@ -65,7 +65,6 @@ def digits(base, length):
     )
 
 
-@rejects("build.process_texts: set(held_out«→[1:]»)", "the first held-out sequence is trained on")
 @rejects(
     "build.process_texts: drawn = draw()«→; known = set()»",
     "only the first draw is without held-out ones",
@@ -123,7 +122,6 @@ def texts_of(target):
 
 
 @arrives("text", "source parts validation_share seed")
-@rejects("Draft.add: «:8→8:16»", "a split unlike earlier corpora's")
 def test_the_hash_of_seed_and_bytes_says_the_split(tmp_path):
     texts = [f"document {i} ≠" for i in range(500)]
     for seed in (0, 1):  # whatever other documents there are, that is
@@ -183,7 +181,6 @@ def mixed_sources(folder):
     'build.specification: asdict(data), «→"deduplicate": None,»',
     "a corpus with copies gone on from without them",
 )
-@rejects("build.specification: «, pa.__version__→»", "files of two versions of Arrow in one corpus")
 def test_exactly_what_decides_a_corpus_tells_unfinished_work_apart(monkeypatch):
     """Each setting, changed alone; files are known by what they are, not by how they were chosen;
     and of equal parts the order, by which they take turns.
@@ -267,9 +264,6 @@ def finished(work):
     return {path: path.stat().st_mtime_ns for path in paths}
 
 
-@rejects(
-    "part_files.write: «not task.target.exists()→True»", "parts that a kill left are written again"
-)
 def test_a_killed_stage_goes_on_and_ends_as_if_nothing_had_happened(
     tmp_path, small_parts, monkeypatch, capsys
 ):
@@ -321,12 +315,6 @@ MIXTURES = st.lists(
     "documents of two parts are kept twice",
 )
 @rejects("duplicates.find_copies: ((«→-»place", "the last of equal documents is kept")
-@rejects(
-    "mixture.mix: «taken[group]→False»:",
-    "documents that two parts have are kept twice, by partitions",
-)
-@rejects("duplicates.find_copies: «& (part[1:] == part[:-1])→»", "the first of all parts is kept")
-@rejects("duplicates.find_duplicates: («groups→0»", "documents of two partitions taken for equal")
 @rejects(
     "duplicates.find_copies: «right→left»", "the first text of a part counted to the part before"
 )
@@ -388,7 +376,6 @@ def threads(function, count, cores):
     return ThreadPoolExecutor(count), count, lambda task: [*function(task)]
 
 
-@rejects("config.data: re«→, torch» from", "each worker imports torch")
 @pytest.mark.parametrize(
     ("tasks", "slow"),
     [
@@ -458,7 +445,6 @@ def test_work_that_fits_no_more_is_kept_and_taken_up_when_it_fits_again(
     assert contents(target) == contents(tmp_path / "y")
 
 
-@rejects("build.work_folder: :«-MAX_OTHERS→0»", "unfinished work is kept for ever")
 def test_the_last_unfinished_works_are_kept(tmp_path, small_parts, monkeypatch):
     data, target, works = mixed_sources(tmp_path), tmp_path / "x", {}
     for seed in (0, 1, 0, 1, 2, 3, 0, 4):  # the last 0 is the oldest of three others
@@ -468,10 +454,6 @@ def test_the_last_unfinished_works_are_kept(tmp_path, small_parts, monkeypatch):
     assert unfinished(target) == [works[seed] for seed in (2, 3, 0, 4)]
 
 
-@rejects(
-    "segments.load: «if all(segment.file(kind).exists() for kind in KINDS) else None→»",
-    "a segment without its hashes taken for whole",
-)
 @pytest.mark.parametrize("kind", ["json", "hashes.npy", "train.parquet"])
 def test_a_segment_that_is_not_whole_is_read_again(tmp_path, small_parts, monkeypatch, kind):
     data, target = mixed_sources(tmp_path), tmp_path / "x"

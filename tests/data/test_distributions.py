@@ -64,7 +64,6 @@ def names(**settings):
     return [name for name, _ in documents(**settings)]
 
 
-@rejects("PinnedFiles.files: in «seen→()»", "a file of two packages read twice")
 def test_what_is_pinned_is_read_and_nothing_else(site):
     """Not the project itself, not a script outside, which names this machine, and no file twice."""
     expected = {f"alpha-one-1.5/one/m{i}.py" for i in range(9)}

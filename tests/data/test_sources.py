@@ -205,7 +205,6 @@ def version_of(part):
     return open_source(KEY, part).version
 
 
-@rejects("FileSource.groups: + «entry.size→0»", "a large file in a group with others")
 def test_groups_are_the_files_in_order_and_have_versions_of_their_own(tmp_path, monkeypatch):
     """A change of one file leaves what was read of other groups as it is."""
     monkeypatch.setattr(files_module, "GROUP_BYTES", 100)

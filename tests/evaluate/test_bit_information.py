@@ -122,10 +122,6 @@ def test_an_encoder_that_says_nothing_has_no_bit_to_show(make_model, chunks, mea
     assert list(evaluation.persistence) == [0, 1, 2, 4, 8, 16]
 
 
-@rejects(
-    "bit_information.measure: «* config.latent_capacity / config.latent_bits→»",
-    "a shared z's idle bits",
-)
 def test_a_bit_of_a_z_for_many_tokens_is_not_idle_for_its_few_bits_a_token(
     make_model, chunks, measured, monkeypatch
 ):

@@ -50,10 +50,6 @@ def model():
     "calibration.training_chunks: «train→validation»",
     "a calibration that peeks at the scored documents",
 )
-@rejects("calibration.training_chunks: SCORED_PER_CHUNK«→ // 2»)", "too few chunks for the scored")
-@rejects(
-    "calibration.training_chunks: «* len(windows) // n→»", "the first windows of training text"
-)
 def test_a_filter_is_calibrated_on_training_text(shards):
     chunks, known = training_chunks(shards, CONTEXT, 40 * 32 * CONTEXT), text(1)
     assert len(chunks) == 40 > calibration.MIN_CHUNKS == len(training_chunks(shards, CONTEXT, 1))
@@ -100,7 +96,6 @@ def test_what_a_calibration_runs(shards, model, monkeypatch):
         assert found.proposal == shares[0]
 
 
-@rejects("bounds.bounds_of: if «stratify→False»", "logs of filters averaged")
 @rejects("bounds.score: «calibration.particles→4»", "other particles than were picked")
 def test_the_scored_bound_is_of_what_was_picked(shards, model, monkeypatch):
     """With noise and text of its own: the mean probability of filters, document by document."""

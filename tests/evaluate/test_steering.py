@@ -18,7 +18,6 @@ def of_bytes(make_model):
     return lambda **shape: make_model(vocab_size=256, **shape)
 
 
-@rejects("steering.measure: «steering_draws→steering_z»", "as many draws of each z as there are z")
 @rejects(
     "steering.continuations: «prompt), bits, generator=rng).expand(len(z), -1, -1→z), "
     "len(prompt), bits, generator=rng»",
@@ -41,10 +40,6 @@ def test_a_z_is_the_same_at_every_new_token_and_the_prompt_s_in_every_row(
     assert len(codes) == 1, "all prompts have the same z"
 
 
-@rejects(
-    "steering.continuations: «not model.config.latent.shared_codes→True»",
-    "pins that the z of the prompt overrides",
-)
 def test_a_z_of_several_tokens_is_pinned_from_the_prompt_s_first_token_on(
     of_bytes, figures_of, noises
 ):

@@ -170,8 +170,6 @@ def test_sequences_come_back_from_their_z(monkeypatch, rng, ahead):
 
 
 @rejects("target_latent.reconstruction: «fmean(valid)→valid[0]»", "the first sequence for all")
-@rejects("target_latent.reconstruction: «fmean(distances)→distances[-1]»", "the last for all")
-@rejects("target_latent.reconstruction: «fmean(overlaps)→max(overlaps)»", "the best for all")
 def test_figures_of_what_comes_back_are_means_over_sequences(monkeypatch, rng):
     """Of four, two as they were, one three places too early, one nothing but '!'."""
     monkeypatch.setattr("pipelines.evaluate.target_latent.generate", speaks)

@@ -53,7 +53,6 @@ def test_figures_are_found_within_other_blocks_and_have_their_description_below(
     assert "<details><summary>More</summary>" in made and "data:2" in made
 
 
-@rejects("html.html: «if known else→or»", "HTML that is not ours kept on a page")
 @rejects('html.inline: «child.type = "text"→pass»', "HTML within a line kept on a page")
 def test_of_html_nothing_but_ours_stays():
     for text in (HOSTILE, "a <b onclick=x()>c</b>", "<details open ontoggle=x()>", "<div\nid=x>"):

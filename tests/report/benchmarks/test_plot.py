@@ -9,7 +9,6 @@ from pipelines.report.benchmarks.plot import during_training, with_budgets
 from pipelines.report.benchmarks.table import benchmarks
 from pipelines.report.style import styles
 from tests.support.figures import check_figure
-from tests.support.mutants import rejects
 from tests.support.pages import heights
 from tests.support.results import arms_of, run, task, with_seeds, write_experiment, write_suite
 
@@ -51,7 +50,6 @@ def test_a_panel_a_benchmark_by_the_papers_name_of_arms_with_budgets(found, tmp_
     }
 
 
-@rejects("plot.during_training: in runs«→[:1]»", "an axis that ends at the first budgets")
 def test_the_axis_reaches_the_budgets_of_every_seed(found):
     longer = deepcopy(found)
     of_second = longer.arms[0].runs[1].suite

@@ -146,11 +146,6 @@ def test_without_a_baseline_nothing_is_compared(tmp_path):
 
 
 @rejects("benchmarks.monte_carlo_cell: «fmean(errors)→errors[0]»", "the error of the first seed")
-@rejects("benchmarks.monte_carlo_cell: «fmean(shares)→shares[-1]»", "the share of the last seed")
-@rejects(
-    "benchmarks.paper_cells: sorted(paper.kappas & kappas(family)«→, key=fraction»)",
-    "κ sorted as text",
-)
 def test_figures_of_seeds_are_averaged_and_thresholds_rise_as_numbers(tmp_path):
     seeds = [{"mc_error": 0.01, "undecided": 0.5}, {"mc_error": 0.03, "undecided": 0.1}]
     seeds[1]["truncated"] = 12

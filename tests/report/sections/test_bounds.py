@@ -21,8 +21,6 @@ PICKED = {
 }  # fmt: skip
 
 
-@rejects("Estimate.convergence: « (not converged)→»", "a loose bound without its mark")
-@rejects("bounds.calibrations: («→2 * »found.", "particles that nothing has")
 def test_what_a_calibration_picked_is_shown_and_a_loose_number_says_so(tmp_path):
     others = {"free": {"converged": False, "half_variance": 0.1}}
     folder = write_experiment(tmp_path, PAIR, {"free": 0.6}, others=others)
@@ -41,7 +39,6 @@ def test_what_a_calibration_picked_is_shown_and_a_loose_number_says_so(tmp_path)
     "bounds.how_to_read: bounds, key=lambda bound: bound.«monte_carlo or 0→se»)",
     "the largest of others",
 )
-@rejects("bounds.how_to_read: half = «max→min»", "the tightest bound's distance as the largest")
 def test_the_largest_error_of_a_filter_is_beside_the_error_of_the_same_bound():
     """And the largest half of a variance is another arm's."""
     arms = []

@@ -9,7 +9,6 @@ from pipelines.compare.designs import design_words
 from pipelines.report.sections.designs import designs, drawn
 from tests.support.corpora import write_shards
 from tests.support.figures import check_figure
-from tests.support.mutants import rejects
 from tests.support.pages import by_name, tables
 from tests.support.results import CONTROLLED, run, seeded
 
@@ -87,7 +86,6 @@ def test_the_table_has_a_row_for_each(analysis, tmp_path, monkeypatch):
         assert row["FLOPs/token"] == f"{flops / 1e6:.2f} M"
 
 
-@rejects("designs.drawn: «level - bound→bound - level»", "a loss drawn as a gain")
 def test_a_dot_is_the_gain_of_a_seed_over_the_mean_of_the_models_own(analysis, tmp_path):
     figure = drawn(analysis.designs)
     check_figure("designs", figure, tmp_path)

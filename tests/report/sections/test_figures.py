@@ -41,10 +41,6 @@ def drawn(tmp_path_factory):
     return figures_against_kappa(seeded(tmp_path_factory.mktemp("kappa"), arms, bounds).arms)
 
 
-@rejects(
-    "kappa.figures_against_kappa: «arm.preset_design→not arm.baseline»]",
-    "a line against κ through other designs",
-)
 def test_seeds_are_dots_and_lines_go_through_means(drawn, tmp_path):
     check_figure("kappa", drawn, tmp_path)
     left, right = drawn.axes
@@ -167,7 +163,6 @@ def test_curve_is_ce_and_of_a_free_transformer_ce_plus_kl_with_its_ce_dashed():
     assert lines(kl) == [("-", [0.5, 0.5, 0.5])]
 
 
-@rejects("training.training_curves: lowest = «min→max»", "an axis that ends above the curves")
 def test_held_out_windows_are_dots_at_their_tokens_and_a_vanishing_ce_does_not_stretch_the_axis():
     scored = [replace(row, others={"held_out_bound_bits": 0.9 / row.step}) for row in BASE[1:]]
     near = [replace(row, ce_nats=1e-9) for row in FREE]
@@ -286,14 +281,6 @@ def test_a_panel_for_each_family_with_a_baseline_of_its_bound_alone(tmp_path):
     assert not any(x == pytest.approx(other - 0.5) for x in drawn for other in others)
 
 
-@rejects(
-    "Comparison.convergence: «self.arm.bound(self.unit).convergence or→»",
-    "a loose difference without its mark",
-)
-@rejects(
-    'headline.draw_family: «"loose" if comparison.may_be_loose else→»',
-    "a verdict from a loose bound in colour",
-)
 def test_what_a_loose_bound_leaves_open_is_grey(tmp_path):
     loose = {"free": {"half_variance": 0.3, "converged": False}}
     folder = write_experiment(tmp_path, PAIR, {"free": 0.7}, others=loose)

@@ -95,11 +95,6 @@ def test_without_a_ladder_there_is_no_section_and_two_sizes_have_no_line(analysi
 
 
 @rejects("Ladder.kappas: «set.intersection→set.union»", "a threshold that one size has")
-@rejects("Ladder.kappas: self.rungs))«→, key=str»", "κ = 0.5 before κ = 0.00001")
-@rejects(
-    "compare.ladder.ladder: rungs.sort(key=lambda each: «each.parameters→str(each.parameters)»)",
-    "as text",
-)
 @rejects(
     "compare.ladder.ladder: if «max(ratios)→ratios[-1]» <=",
     "the first size at other tokens per parameter",
