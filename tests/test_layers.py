@@ -268,23 +268,9 @@ def closure(stage: str) -> set[Path]:
     return {path for path in paths if path.stat().st_size}  # not the empty __init__.py
 
 
-@rejects("dvc.yaml: «- data/inputs/code/pipelines/data→»", "data made without its code in DVC")
-@rejects("dvc.yaml: «- data/inputs/code/pipelines/tokenize→»", "overlap without its code in DVC")
-@rejects(
-    "dvc.yaml: «artifacts/tokens→tokenize» - data/inputs/code/ftmodel",
-    "token shards tokenized by code that DVC does not know",
-)
 @rejects(
     "dvc.yaml: «- data/inputs/code/pipelines/common/rng_streams.py→»",
     "training without its random streams in DVC",
-)
-@rejects(
-    "dvc.yaml: evaluate «- data/inputs/code/pipelines/artifacts→»",
-    "evaluation without how documents are packed in DVC",
-)
-@rejects(
-    "dvc.yaml: analysis «- data/inputs/code/ftmodel/synthetic→»",
-    "evaluation without the target task in DVC",
 )
 @rejects(
     "dvc.yaml: «inference - data/inputs/code/ftmodel/→»analysis",
@@ -353,16 +339,11 @@ SETTINGS = {
 }
 
 
-@rejects("dvc.yaml: «- data/tokens/${item.data} - ${item.parent}→»", "training without its tokens")
 @rejects("dvc.yaml: «compute.precision,→»", "training without its precision in DVC")
 @rejects(
     "dvc.yaml: «results/${name}/${key}/curve.csv -→»",
     "evaluation without the training curve in DVC",
 )
-@rejects("dvc.yaml: «tokens/${item.data} - data/→»", "evaluation without its tokens in DVC")
-@rejects("dvc.yaml: «- data/tokens/${item}→»", "benchmarks without their tokens in DVC")
-@rejects("dvc.yaml: «- tasks→»", "benchmarks without the definitions of tasks in DVC")
-@rejects("dvc.yaml: «evaluation,→»", "the report without the settings of evaluation in DVC")
 @rejects(
     "dvc.yaml: «- data/tokens # metadata and overlap of texts→»", "tokens' metadata not in DVC"
 )

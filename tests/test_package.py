@@ -95,7 +95,6 @@ def test_what_the_pipeline_imports_is_declared_and_the_rest_is_not(needs):
     assert ours.extras == {*PIPELINE, "s3"}
 
 
-@rejects('cli.EXTRAS: ray": "«cluster→suite»', "another extra named than the one that is missing")
 def test_what_needs_an_extra_is_imported_where_that_extra_is_used(distributions):
     named = {}
     for extra, homes in HOMES.items():
@@ -108,7 +107,6 @@ def test_what_needs_an_extra_is_imported_where_that_extra_is_used(distributions)
     assert named == cli.EXTRAS and {*named.values()} == {*HOMES}
 
 
-@rejects("cli.work: «extra is None→True»", "a traceback for an extra that is not installed")
 def test_a_missing_extra_is_one_line(monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "gguf", None)
     for module in ("build", "llama_cpp"):  # which another test may have imported
@@ -183,7 +181,6 @@ def test_mypy_strict_sees_the_librarys_types(user):
     assert error.startswith("wrong.py:") and "Argument 2" in error
 
 
-@rejects('pipelines: «"-m", "ftlab"→»', "a traceback where there is no checkout")
 @pytest.mark.slow
 @pytest.mark.parametrize("command", [["python", "-m", "pipelines.compose"], ["ftlab", "train"]])
 def test_a_command_outside_a_checkout_is_refused_in_one_line(user, command, monkeypatch):

@@ -158,11 +158,6 @@ def test_other_designs_give_the_same_greedy_tokens(make_ours, prompts, tmp_path,
 
 
 @rejects(
-    "FreeTransformerForCausalLM.prepare_inputs_for_generation: «not "
-    "check_cache(past_key_values)→False»",
-    "z of an exported model's prompt from the prior",
-)
-@rejects(
     "modeling_free_transformer.uniform_noise: «size, device=device→1, *size[1:], "
     "device=device).expand(size»",
     "all sequences of an exported model with one z",
@@ -319,11 +314,6 @@ REFUSED = [
 ]
 
 
-@rejects(
-    "modeling_free_transformer.left_padding: «(read[:, :-1] & ~read[:, 1:]).any() or not "
-    "read[:, -1].all→not read.any»",
-    "right padding taken for left padding",
-)
 def test_generate_and_forward_refuse_by_name(theirs, make_tokens):
     tokens = make_tokens(2, 5)
     for name, value in (
@@ -341,10 +331,6 @@ def test_generate_and_forward_refuse_by_name(theirs, make_tokens):
             theirs.generate(tokens, **settings)
 
 
-@rejects(
-    'modeling_free_transformer.check_generation: «or not getattr(cache, "prompt_encoded", False)→»',
-    "forward's cache for generate's",
-)
 def test_caches_that_are_refused_by_name(theirs, make_tokens):
     tokens = make_tokens(2, 5)
     static = StaticCache(config=theirs.config, max_cache_len=9)

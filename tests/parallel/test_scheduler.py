@@ -111,10 +111,6 @@ def test_one_that_fails_or_is_killed_stops_what_needs_it_and_nothing_else(run):
     assert not {"+c", "+d", "+e", "+h"} & set(scripts.events)
 
 
-@rejects(
-    'scheduler.locked_out: «not FAILED_LINE.match(f"ERROR: {last}")→True»',
-    "speaking of a lock is tried for ever",
-)
 @pytest.mark.parametrize(
     "end",
     [
@@ -136,10 +132,6 @@ def test_what_a_stage_says_itself_is_no_lock_whatever_its_encoding(run, end):
     assert outcome.failed.keys() == {"a"} and outcome.seconds.keys() == {"b"}
 
 
-@rejects(
-    "Scheduler.no_orphans: «self.interrupt()→» for job in «self.jobs→()»",
-    "stages without a scheduler",
-)
 @rejects("Scheduler.no_orphans: except «BaseException→Exception»", "stages outlive an interrupt")
 @pytest.mark.parametrize("error", [ZeroDivisionError, KeyboardInterrupt, SystemExit])
 def test_no_stage_goes_on_alone_if_the_scheduler_fails(run, monkeypatch, error):
@@ -173,7 +165,6 @@ def test_one_that_another_command_of_dvc_locks_out_is_tried_again(run):
     assert scripts.events.count("+d") == 3
 
 
-@rejects("Scheduler.run: «and not asked→»", "stages that are ready are started after Ctrl-C")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupt_reaches_every_stage_and_starts_no_other(run, number):
     stopped = """if True:

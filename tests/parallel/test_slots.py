@@ -7,7 +7,6 @@ from pipelines.config.schema import Compute
 from pipelines.parallel import slots
 from pipelines.parallel.slots import PROCESS, make_slots
 from tests.support.arrivals import arrives
-from tests.support.mutants import rejects
 
 GB = 1e9
 
@@ -32,7 +31,6 @@ def threads(made):
     return len(made), int(made[0]["OMP_NUM_THREADS"])
 
 
-@rejects("slots.make_slots: / «jobs→1»", "every stage side by side computes with all cores")
 @pytest.mark.parametrize(
     ("cores", "runs", "expected"),
     [(2, 7, (2, 1)), (16, 7, (7, 2)), (16, 40, (16, 1)), (2, 1, (1, 2)), (1, 7, (1, 1))],

@@ -42,7 +42,6 @@ class Reciting(Scripted):
     's»["filtered_resps"][0]«→]», equal) for «sample→_»',
     "distinct answers counted over all prompts",
 )
-@rejects("RepeatedTask.apply_filters: [«number→0»", "the first answer scored in place of each")
 def test_each_answer_is_scored_as_the_only_one_would_be():
     """Right answers in different places among wrong ones: 0, 1, 2 … 4 of them, by document."""
     docs = documents("idioms")[:5]
@@ -148,13 +147,6 @@ def certain(lm):
     return lm
 
 
-@rejects(
-    "Opening.z: «if self.decoding.fresh_z else 0→»", "a fresh z for each answer where z is shared"
-)
-@rejects(
-    "FreeTransformerLM.generate_until: «or decoding.fresh_z→»",
-    "one z for all answers where each has its own and the likeliest tokens",
-)
 def test_where_tokens_follow_from_z_only_a_fresh_z_brings_other_answers(make_lm):
     lm = certain(make_lm(tied=False))
     greedy = drawn(lm, Z)

@@ -170,9 +170,6 @@ def test_a_baseline_is_not_trained_once_for_each_latent(key, values):
 
 
 @rejects(
-    "plan.compose_plan: ) «is None→in (None, 0)»", "a threshold of 0 tried with one latent alone"
-)
-@rejects(
     "plan.trial_name: and «value is None→not value»",
     "a setting with a threshold of 0 named like a baseline's",
 )

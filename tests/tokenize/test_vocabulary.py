@@ -9,7 +9,6 @@ from tokenizers import Tokenizer, models, pre_tokenizers as pre
 from pipelines.artifacts.tokens.byte_tokenizer import CHARACTERS
 from pipelines.common.errors import UserError
 from pipelines.tokenize.vocabulary import adopt, byte_exact, symbol_tokenizer, train_bpe
-from tests.support.mutants import rejects
 from tests.support.tokenizers import (
     END,
     TEXT,
@@ -78,7 +77,6 @@ def split_at_space():
     return trained(pre.Sequence([pre.WhitespaceSplit(), pre.ByteLevel(False)]))
 
 
-@rejects("vocabulary.adopt: «>= LARGEST_VOCABULARY→< 0»", "an id of any size")
 @pytest.mark.parametrize(
     ("make", "end_of_text", "words"),
     [

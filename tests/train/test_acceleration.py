@@ -121,11 +121,6 @@ def test_long_runs_are_compiled_unless_switched_off(
 
 
 @rejects(
-    "compiler.compiler_failure: «special(folders)→None»",
-    "compilation where the compiler cannot be called",
-    case="path",
-)
-@rejects(
     "compiler.compiler_failure: «success.touch()→pass»", "the compiler tried before every training"
 )
 @rejects(

@@ -268,7 +268,6 @@ def test_several_workers_ask_for_the_time_at_every_tenth_step_alone():
     assert all(Checkpoints.agreed(each, alone, True) for each in steps)
 
 
-@rejects("trainer.last_good: «int(path.stem)→path.name»", "the last good checkpoint by its text")
 @rejects(
     "Checkpoints.save: «int(path.stem) <= trainer.global_step→path <= target»",
     "the newest checkpoint deleted as an old one",

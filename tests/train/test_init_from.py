@@ -57,13 +57,6 @@ def parent(trained_parent, tmp_path, monkeypatch):
 
 
 @arrives("init_from", "run hf copied_lr")
-@rejects(
-    "optimizer.make_optimizer: «copied_lr if name in copied else→»",
-    "copied weights at the rate of new ones",
-)
-@rejects(
-    "parent.copied: «if not name.startswith(LATENT)→»", "the latent counted among what was copied"
-)
 def test_copied_weights_have_a_learning_rate_of_their_own(parent, capsys):
     """At 0 the decoder stays its parent's to the bit, and the latent is trained; a child of the
     exported folder is the same run but for its parent's name.
@@ -115,7 +108,6 @@ def fresh_start(init_from, name=RUN):
 @arrives("init_from", "latent_rms copy_encoder")
 @arrives("run", "seed kappa_bits")
 @rejects("parent.start_from_parent: «documents→None»,", "a new latent scaled across documents")
-@rejects('parent.start_from_parent: "«train→validation»', "a latent scaled on held-out text")
 def test_a_new_latent_is_scaled_with_the_masks_of_training(workspace, monkeypatch):
     experiment = load_experiment()
     run = experiment.runs["text_free_k1_2"]
@@ -183,7 +175,6 @@ def other_tokenizer(folder):
 
 
 @rejects('parent.spelling: «model.get("merges")→None»', "other merges of the same tokens")
-@rejects("parent.spelling: < ids«→- 1»}", "the last id of a vocabulary not compared")
 def test_a_tokenizer_is_told_by_its_tokens_and_merges_but_not_by_named_padding():
     trained = train_bpe([b"the then them these thesis"], 262, "<end>").tokenizer
 

@@ -37,9 +37,6 @@ def norms(monkeypatch):
 
 
 @rejects("CurveCallback.make_row: «.mean()→[-1]» for", "of the steps of a row the last alone")
-@rejects(
-    "progress.shown: «not name.startswith(NOT_IN_BAR)→True»", "a line with all figures of a row"
-)
 @pytest.mark.parametrize(("accumulate", "rows"), [(1, 150), (2, 7)])
 def test_a_metric_of_one_line_is_in_the_curve_in_mlflow_and_in_the_bar(
     workspace, monkeypatch, capsys, norms, accumulate, rows

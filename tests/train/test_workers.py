@@ -18,7 +18,6 @@ from pipelines.config.schema import Compute
 from pipelines.train.core.acceleration import blocks_of, speed_up
 from pipelines.train.core.fsdp import shard
 from tests.support.designs import all_pairs
-from tests.support.mutants import rejects
 
 SMALL = dict(n_layers=4, d_model=16, n_heads=4, n_kv_heads=2, ffn_width=24, context=16)
 VOCABULARY = 11
@@ -109,11 +108,6 @@ def worker(rank, folder, hows):
     (folder / f"{rank}.txt").write_text("\n".join(differences))
 
 
-@rejects(
-    "hinge.of_whole_batch: «if over_workers is None else mean + (over_workers(own) - own)→»",
-    "a worker's part of a batch taken for the whole",
-    case="plain",
-)
 @pytest.mark.parametrize(
     "hows",
     [("DDP", "FSDP"), pytest.param(("compiled FSDP",), marks=pytest.mark.slow)],
