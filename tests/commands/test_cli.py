@@ -20,13 +20,6 @@ from tests.support.commands import call
 from tests.support.mutants import rejects
 
 
-def ftlab(*arguments, before):
-    program = f"import sys; sys.argv[0] = 'ftlab'; from pipelines import cli; {before}; cli.main()"
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    command = [sys.executable, "-c", program, *arguments]
-    return subprocess.run(command, env=environment, capture_output=True, text=True)
-
-
 def module(name):
     return name if name == "perf" else f"{COMMANDS[name].partition('.')[0]}.{name}"
 
@@ -60,8 +53,15 @@ def test_every_module_that_can_be_run_is_a_command():
 )
 @pytest.mark.parametrize("arguments", ["--help", "train --help", "train"])
 def test_help_and_wrong_usage_import_neither_torch_nor_ray(arguments):
-    loaded = "print({'torch', 'ray'} & {*sys.modules}, file=sys.stderr)"
-    done = ftlab(*arguments.split(), before=f"import atexit; atexit.register(lambda: {loaded})")
+    program = """
+import atexit, sys
+from pipelines import cli
+atexit.register(lambda: print({"torch", "ray"} & {*sys.modules}, file=sys.stderr))
+cli.main()
+"""
+    command = [sys.executable, "-c", program, *arguments.split()]
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert done.stderr.endswith("set()\n")
 
 

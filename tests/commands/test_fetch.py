@@ -211,38 +211,31 @@ def test_a_download_that_fails_is_one_line_and_leaves_nothing(hub, project, word
     assert score_piqa().result.documents == 6
 
 
-def test_suites_by_name(hub, project, capsys):
-    hub.error = AssertionError("nothing of it is on a hub")
-    fetch.main(["suite=mini", "suite=none"])
-    assert len(capsys.readouterr().out.splitlines()) == 6 and not hub.asked
+NO_TASKS = r"^params\.yaml: (cannot read the tasks of a suite|while parsing)"
 
 
 @pytest.mark.parametrize(
-    "arguments, message",
+    ("arguments", "params", "message"),
     [
-        (["suite=papr"], "suite/papr.*mini; none; paper"),
-        (["paper"], "'paper'; usage: python -m pipelines.fetch"),
-        (["suite="], "usage"),
+        (["suite=papr"], None, "suite/papr.*mini; none; paper"),
+        (["paper"], None, "'paper'; usage: python -m pipelines.fetch"),
+        (["suite="], None, "usage"),
+        ([], "suite: {tasks: {a: {task: hellaswog}}}", "hellaswog"),
+        *(([], text, NO_TASKS) for text in ("", "suite: 1", "suite: {tasks: [1]}", "a: [")),
+        ([], "suite: {}", NO_TASKS),
     ],
 )
-def test_mistakes_on_the_command_line(project, arguments, message):
+def test_a_mistake_is_one_line(project, arguments, params, message):
+    if params is not None:
+        (project / "params.yaml").write_text(params)
     with pytest.raises(UserError, match=message):
         fetch.main(arguments)
 
 
-@pytest.mark.parametrize("text", ["", "suite: 1", "suite: {tasks: [1]}", "a: [", "suite: {}"])
-def test_a_params_yaml_without_a_suite(project, text):
-    (project / "params.yaml").write_text(text)
-    with pytest.raises(
-        UserError, match=r"^params\.yaml: (cannot read the tasks of a suite|while parsing)"
-    ):
-        fetch.main([])
-
-
-def test_a_task_that_nobody_knows(project):
-    (project / "params.yaml").write_text("suite: {tasks: {a: {task: hellaswog}}}")
-    with pytest.raises(UserError, match="hellaswog"):
-        fetch.main([])
+def test_suites_by_name(hub, project, capsys):
+    hub.error = AssertionError("nothing of it is on a hub")
+    fetch.main(["suite=mini", "suite=none"])
+    assert len(capsys.readouterr().out.splitlines()) == 6 and not hub.asked
 
 
 SIZES = {  # on the hub, or of the samples

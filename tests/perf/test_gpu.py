@@ -73,11 +73,10 @@ def test_both_masks_of_documents_are_measured_in_turns(uncompiled, monkeypatch):
 
 
 def test_the_presets_are_the_experiments():
-    config, vocabulary = training_step.shape("1.5 B")
-    assert (config.n_layers, config.d_model, config.latent_bits) == (28, 1536, 16)
-    assert vocabulary == 131_072
-    config, vocabulary = training_step.shape("124 M")
-    assert (config.n_layers, config.d_model, vocabulary) == (12, 768, 49_152)
+    for preset, expected in {"1.5 B": (28, 1536, 131_072), "124 M": (12, 768, 49_152)}.items():
+        config, vocabulary = training_step.shape(preset)
+        assert (config.n_layers, config.d_model, vocabulary) == expected
+        assert config.latent_bits == 16
 
 
 def test_as_many_sequences_as_fit_beside_the_other_arms_weights():
@@ -92,28 +91,6 @@ def test_as_many_sequences_as_fit_beside_the_other_arms_weights():
         assert training_step.sequences(ARMS, 64, most, room) == expected
 
 
-@pytest.fixture
-def checkout(tmp_path, monkeypatch):
-    """A folder with one file of tests, of this text, as the tests to be run."""
-
-    def make(text):
-        (tmp_path / "tests").mkdir()
-        file = tmp_path / f"tests/test_made_up_{len(text)}.py"
-        file.write_text(f"import pytest\npytestmark = pytest.mark.gpu\n{text}\n")
-        (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers =\n    gpu\n")
-        monkeypatch.setattr(gpu_tests, "ROOT", tmp_path)
-        monkeypatch.setenv(gpu_tests.DEVICE, "")
-
-    return make
-
-
-def test_tests_that_pass_are_counted(checkout):
-    checkout("@pytest.mark.parametrize('n', [1, 2])\ndef test_a(n): pass")
-    [figure] = gpu_tests.measure(1, False, "cuda")
-    assert (figure.median, figure.met) == (2, True)
-    assert os.environ[gpu_tests.DEVICE] == "cuda"
-
-
 BROKEN = """
 def test_b(): assert 1 == 2
 @pytest.fixture
@@ -123,15 +100,28 @@ def test_d(f): pass
 
 
 @pytest.mark.parametrize(
-    ("text", "words"),
+    ("text", "failure"),
     [
+        ("@pytest.mark.parametrize('n', [1, 2])\ndef test_a(n): pass", None),
         (BROKEN, "assert 1 == 2.*test_b failed.*test_d failed"),
         ("def test_a(): pass\ndef test_c(): pytest.skip('no GPU')", "test_c skipped"),
         ("import nowhere", "nowhere"),
         ("", "no tests"),
     ],
 )
-def test_tests_that_do_not_pass_fail_the_part(checkout, text, words):
-    checkout(text)
-    with pytest.raises(AssertionError, match=f"(?s){words}"):
-        gpu_tests.measure(1, False, "cuda")
+def test_tests_that_pass_are_counted_and_all_others_fail_the_part(
+    tmp_path, monkeypatch, text, failure
+):
+    (tmp_path / "tests").mkdir()
+    file = tmp_path / f"tests/test_made_up_{len(text)}.py"
+    file.write_text(f"import pytest\npytestmark = pytest.mark.gpu\n{text}\n")
+    (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers =\n    gpu\n")
+    monkeypatch.setattr(gpu_tests, "ROOT", tmp_path)
+    monkeypatch.setenv(gpu_tests.DEVICE, "")
+    if failure:
+        with pytest.raises(AssertionError, match=f"(?s){failure}"):
+            gpu_tests.measure(1, False, "cuda")
+    else:
+        [figure] = gpu_tests.measure(1, False, "cuda")
+        assert (figure.median, figure.met) == (2, True)
+    assert os.environ[gpu_tests.DEVICE] == "cuda"
