@@ -5,7 +5,7 @@ with the tests that execute its statement: those of the closest file first, then
 Mistakes in what a module does when it is imported are tried in a copy of the project. Results go to
 mutation/<package>.jsonl; the next call goes on from there, and tries again what survived. Tests
 that do not end say nothing ("unknown"): there may be an endless loop, or a busy machine. Nor do
-mistakes that survive where time did not suffice for all tests.
+mistakes that survive where time did not suffice for the tests in the module's own file.
 tests/equivalent_mutants.yaml names changed lines that compute the same as the code, each with the
 reason: they are not counted.
 """
@@ -41,11 +41,11 @@ MODEL = ["analysis", "conversion", "costs", "designs", "inference", "kernels", "
 MODEL += ["schedule", "synthetic"]  # the first is a module
 MODEL_TESTS = [*MODEL, "evaluate", "test_costs.py", "test_scaling.py"]
 PIPELINES = {  # which tests are closest
-    "artifacts": ["artifacts", "data", "tokenize", "train", "export"],
+    "artifacts": ["artifacts", "data", "tokenize", "export"],
     "cluster": ["cluster", "sweep", "commands/test_job.py"],
     "common": ["common", "commands", "data", "parallel", "export"],
     "compare": ["compare"],
-    "config": ["config", "commands", "train", "sweep"],
+    "config": ["config", "compare", "sweep"],
     "data": ["data"],
     "evaluate": ["evaluate"],
     "export": ["export"],
@@ -54,15 +54,19 @@ PIPELINES = {  # which tests are closest
     "suite": ["suite"],
     "sweep": ["sweep", "config"],
     "tokenize": ["tokenize"],
-    "tracking": ["tracking", "train", "report"],
-    "train": ["train", "cluster", "model/test_precision.py"],
+    "tracking": ["tracking"],
+    "train": ["train", "cluster/test_workers.py", "model/test_precision.py"],
 }
 COMMANDS = {
-    file.stem: ["commands"]
+    file.stem: [
+        test.relative_to(ROOT / "tests").as_posix()
+        for test in sorted((ROOT / "tests/commands").glob(f"test_{file.stem}*.py"))
+    ]
+    or ["commands"]
     for file in sorted((ROOT / "pipelines").glob("*.py"))
     if not file.stem.startswith("_")
 }
-COMMANDS["compose"] = ["config", "commands"]
+COMMANDS["compose"] = ["config", "commands/test_repro.py"]
 PACKAGES = [*MODEL, *PIPELINES, *COMMANDS]
 
 

@@ -12,19 +12,21 @@ what the fixtures in SHARED put there is made by the code as it is.
 
 import ast
 import gc
+import inspect
 import json
 import multiprocessing
 import os
 import pickle
+import re
 import resource
 import shutil
 import signal
 import sys
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from functools import _lru_cache_wrapper
+from functools import _lru_cache_wrapper, cache
 from inspect import CO_OPTIMIZED
 from itertools import groupby
 from math import inf
@@ -108,6 +110,24 @@ def definition(text: str, line: int) -> list[ast.stmt]:
     return found[:1]
 
 
+@cache
+def names_of(path: str, line: int) -> set[str]:
+    """The functions and classes, or the constant, in which a line is."""
+    found = set[str]()
+    for node in ast.walk(ast.parse((ROOT / path).read_text(encoding="utf-8"))):
+        if isinstance(node, ast.stmt) and node.lineno <= line <= (node.end_lineno or 0):
+            if isinstance(node, ast.ClassDef | ast.FunctionDef):
+                found.add(node.name)
+            elif isinstance(node, ast.Assign):
+                found.update(target.id for target in node.targets if isinstance(target, ast.Name))
+    return {name for name in found if not name.startswith("__")}
+
+
+@cache
+def words_of(function: Any) -> set[str]:
+    return set(re.findall(r"\w+", inspect.getsource(function)))
+
+
 def place(code: CodeType) -> tuple[str, str, int]:
     return code.co_filename, code.co_qualname, code.co_firstlineno
 
@@ -130,6 +150,7 @@ class Forks:
         self.needs: dict[str, set[Any]] = {}  # fixtures, by test
         self.functions: dict[tuple[str, str, int], list[FunctionType]] = defaultdict(list)
         self.caches: list[Any] = []
+        self.kills: Counter[tuple[str, str]] = Counter()  # of a module's mistakes by a test
         self.forked = 0
         self.base = Path(self.config._tmp_path_factory.getbasetemp())  # type: ignore[attr-defined]
 
@@ -150,10 +171,11 @@ class Forks:
             self.contexts.pop()
             coverage.switch_context(self.contexts[-1])
 
-    def measure(self, until: float) -> None:
-        """Run the tests, the last one after that time."""
+    def measure(self, modules: set[str], until: float) -> None:
+        """Run the tests until that time, those in the modules' own files first."""
         coverage = Coverage.current()
         assert coverage
+        self.items.sort(key=lambda item: item.path.name.removeprefix("test_") not in modules)
         for item, after in zip(self.items, [*self.items[1:], None], strict=True):
             late = time.time() > until
             for name in getattr(item, "fixturenames", ()):
@@ -191,7 +213,10 @@ class Forks:
         gc.freeze()  # else a collection in a fork would copy all pages
 
     def tests(self, mistake: Mistake, statement: range) -> list[str]:
-        """Those that execute the statement: of the closest file first, then the fastest."""
+        """Those that execute the statement: of the closest file first, then those that name what is
+        changed, then those that found most of the module's other mistakes in a second, then the
+        fastest.
+        """
         lines, names = self.lines.get(str(ROOT / mistake.path), {}), set[str]()
         for line in statement:
             names.update(lines.get(line, []))
@@ -202,14 +227,26 @@ class Forks:
             names.discard(fixture)
             if fixture.removeprefix("fixture ") not in SHARED:
                 names |= self.fixtures[fixture]
-        own = f"test_{Path(mistake.path).name}"
+        own, symbols = f"test_{Path(mistake.path).name}", names_of(mistake.path, mistake.line)
+        functions = {item.nodeid: item.function for item in self.items}  # type: ignore[attr-defined]
         chosen = list[str]()
         known = names & self.seconds.keys() - self.broken
-        for name in sorted(known, key=lambda name: (own not in name, self.cost([name]), name)):
+        cost = {name: max(self.cost([name]), 0.01) for name in known}
+        found = {name: self.kills[mistake.path, name] / cost[name] for name in known}
+        far = {
+            name: (own not in name) + (not symbols & words_of(functions[name])) for name in known
+        }
+        for name in sorted(known, key=lambda name: (far[name], -found[name], cost[name])):
             if chosen and self.cost([*chosen, name]) > MAX_SECONDS:
                 break
             chosen.append(name)
         return chosen
+
+    def enough_ran(self, mistake: Mistake) -> bool:
+        """Whether all tests ran or, where time did not suffice, those in the module's own file."""
+        file = f"test_{Path(mistake.path).name}"
+        own = {item.nodeid for item in self.items if item.path.name == file} or {"none"}
+        return self.all_ran or own <= self.seconds.keys()
 
     def cost(self, names: list[str]) -> float:
         """Seconds of tests in a fork, which has to set up again what they share."""
@@ -263,8 +300,8 @@ class Forks:
         self.clear_caches()
 
     def clear_caches(self) -> None:
-        for cache in self.caches:
-            cache.cache_clear()
+        for each in self.caches:
+            each.cache_clear()
 
     def run(self, mistake: Mistake | None, names: list[str], folder: Path) -> int:
         """In a fork: the exit code. The names of tests that failed go to a file."""
@@ -349,11 +386,12 @@ class Forks:
             known = (job for job in jobs if job[1] or self.all_ran)
             for (mistake, names), word, failed in self.outcomes(known):
                 assert mistake
-                if word in (SURVIVED, MODULE_LEVEL) and not self.all_ran:
+                if word in (SURVIVED, MODULE_LEVEL) and not self.enough_ran(mistake):
                     word = NO_END  # another test may notice it
                 yield row_of(mistake, word, failed or names)
                 for test in failed:
                     killers[test].append(mistake)
+                    self.kills[mistake.path, test] += 1
             broken = self.unsound({*killers} - sound)
             for test in broken:
                 print(f"left out, as it fails in a fork: {test}", flush=True)
@@ -371,13 +409,17 @@ def pytest_runtestloop(session: pytest.Session) -> bool:
     session.config.pluginmanager.register(forks)
     option = session.config.getoption
     until = option("--until")
-    forks.measure((time.time() + until) / 2)
+    made, lines = pickle.loads(Path(option("--mistakes")).read_bytes())
+    forks.measure({Path(m.path).name for m in made}, (time.time() + until) / 2)
     forks.index()
     context = multiprocessing.get_context("fork")  # workers have the mistake, too
     multiprocessing.get_context = lambda method=None: context  # type: ignore[assignment,misc]
-    made, lines = pickle.loads(Path(option("--mistakes")).read_bytes())
     statement = lambda m: lines[m.path].get(m.line, range(m.line, m.line + 1))  # noqa: E731
-    with open(option("--verdicts"), "a", buffering=1) as out:
+    with open(option("--verdicts"), "a+", buffering=1) as out:
+        out.seek(0)
+        for row in map(json.loads, out):
+            if row["verdict"] == KILLED:
+                forks.kills.update((row["path"], test) for test in row["tests"])
         for row in forks.try_all(made, statement, until):
             print(json.dumps(row), file=out)
     return True

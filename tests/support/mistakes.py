@@ -46,8 +46,10 @@ class Mistake:
 
 
 def behaviour(source: str) -> str | None:
-    """The syntax tree without annotations, decorators of classes and assertions, on which no
-    result depends; None if the source is not Python, which an operator may make of it.
+    """The syntax tree without annotations, decorators of classes and assertions (those of zip's
+    lengths, too), on which no result depends, and without the test whether a module is the
+    program, which only a process of its own can pass. None if the source is not Python, which an
+    operator may make of it.
     """
     try:
         tree = ast.parse(source)
@@ -58,8 +60,12 @@ def behaviour(source: str) -> str | None:
             setattr(node, name, None)
         if isinstance(node, ast.ClassDef):
             node.decorator_list = []
-        if isinstance(node, ast.Assert):
+        if isinstance(node, ast.Assert) or (
+            isinstance(node, ast.If) and "__name__" in ast.unparse(node.test)
+        ):
             node.test = ast.Constant(True)
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "zip":
+            node.keywords = []
     return ast.dump(tree)
 
 

@@ -16,7 +16,7 @@ from ftmodel.model.objective import training_loss
 from pipelines.common import compiler
 from pipelines.common.errors import UserError
 from pipelines.config.schema import Compute, Precision
-from pipelines.train.core.acceleration import Compiled, blocks_of, speed_up
+from pipelines.train.core.acceleration import Compiled, blocks_of, speed_up, worth_compiling
 from tests.support.arrivals import arrives
 from tests.support.kills import killed
 from tests.support.mutants import rejects
@@ -98,17 +98,21 @@ def is_compiled(model):
 @pytest.mark.parametrize(
     ("wanted", "elements", "failure", "compiled"),
     [
-        (None, 1e20, None, Compiled.blocks),
+        (None, 3e9, None, Compiled.blocks),
         (True, 1.0, None, Compiled.blocks),
         (False, 1e20, None, Compiled.nothing),
-        (None, 1e8, None, Compiled.nothing),
+        (None, 3e9 - 1, None, Compiled.nothing),
         (None, 1e20, "no Python.h", Compiled.nothing),
     ],
 )
 def test_long_runs_are_compiled_unless_switched_off(
     wanted, elements, failure, compiled, monkeypatch, capsys
 ):
-    """A failure of the compiler then means a run that is not compiled, but not if asked for."""
+    """From 10⁹ elements a thread on. A failure of the compiler then means a run that is not
+    compiled, but not if asked for.
+    """
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.setattr(compiler, "trial", lambda: failure)
     monkeypatch.setattr(compiler, "environment", lambda: f"of a test: {failure}")
     model = make()
@@ -118,6 +122,8 @@ def test_long_runs_are_compiled_unless_switched_off(
     assert all(is_compiled(model)) is any(is_compiled(model)) is bool(compiled)
     said = capsys.readouterr().err
     assert said == ("nothing is compiled, and training takes longer: no Python.h\n" * bool(failure))
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    assert [worth_compiling(elements) for elements in (3e12 - 1, 3e12)] == [False, True]
 
 
 @rejects(
