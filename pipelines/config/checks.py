@@ -148,8 +148,7 @@ def names_are_known(experiment: Experiment, key: str, run: Arm) -> None:
 
 
 def design_exists(experiment: Experiment, key: str, run: Arm) -> None:
-    if run.kappa_bits is not None or run.extra_blocks > 0 or run.random_prefix > 0:
-        check_part(key, experiment.model_config(run))
+    check_part(key, experiment.model_config(run))
     if run.kappa_bits is not None:
         return
     for name, value in run.design_settings.items():

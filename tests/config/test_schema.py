@@ -149,6 +149,19 @@ def test_a_threshold_that_a_token_can_reach_is_accepted(changes):
     smoke(*changes)
 
 
+@pytest.mark.parametrize(
+    "changes",
+    [
+        [f"{RUN}.kappa_bits=8", f"{RUN}.kappa_warmup_steps=20", f"name={'a' * 120}"],
+        [f"{RUN}.tokens=520", "evaluation.every_tokens=520"],
+        ["evaluation.every_tokens=5120", f"{OPTIM}.schedule=wsd", f"{OPTIM}.warmup_steps=16"],
+    ],
+    ids=["latent", "batch", "wsd"],
+)
+def test_a_value_at_its_limit_is_accepted(changes):
+    smoke(*changes)
+
+
 def expected(change: str) -> str:
     """An override that states an expectation of smoke, right but for one entry."""
     entries = {"arm": "free_k1", "than": "baseline", "bound": "lower"}
