@@ -123,6 +123,11 @@ def names_of(path: str, line: int) -> set[str]:
     return {name for name in found if not name.startswith("__")}
 
 
+def places_of(path: str, line: int) -> list[tuple[str, ...]]:
+    """The functions or the constant in which a line is, and its module."""
+    return [(path, *sorted(names_of(path, line))), (path,)]
+
+
 @cache
 def body_of(path: str, line: int) -> range:
     """The lines that a condition at that line guards."""
@@ -159,7 +164,7 @@ class Forks:
         self.needs: dict[str, set[Any]] = {}  # fixtures, by test
         self.functions: dict[tuple[str, str, int], list[FunctionType]] = defaultdict(list)
         self.caches: list[Any] = []
-        self.kills: Counter[tuple[str, str]] = Counter()  # of a module's mistakes by a test
+        self.kills: Counter[tuple[str, ...]] = Counter()  # of mistakes in a place, by a test
         self.forked = 0
         self.base = Path(self.config._tmp_path_factory.getbasetemp())  # type: ignore[attr-defined]
 
@@ -222,9 +227,10 @@ class Forks:
         gc.freeze()  # else a collection in a fork would copy all pages
 
     def tests(self, mistake: Mistake, statement: range) -> list[str]:
-        """Those that execute the statement. First come those that execute what a changed condition
-        guards, of these those of the closest file and those that name what is changed, then those
-        that found most of the module's other mistakes in a second, then the fastest.
+        """Those that execute the statement. First come those that found most mistakes a second in
+        the same function, then those that execute what a changed condition guards, those of the
+        closest file and those that name what is changed, then those that found most in the same
+        module, then the fastest.
         """
         lines, names = self.lines.get(str(ROOT / mistake.path), {}), set[str]()
         for line in statement:
@@ -241,17 +247,21 @@ class Forks:
         chosen = list[str]()
         known = names & self.seconds.keys() - self.broken
         cost = {name: max(self.cost([name]), 0.01) for name in known}
-        found = {name: self.kills[mistake.path, name] / cost[name] for name in known}
+        near = places_of(mistake.path, mistake.line)
+        found = {n: [-self.kills[*place, n] / cost[n] for place in near] for n in known}
         far = {
             name: (own not in name) + (not symbols & words_of(functions[name])) for name in known
         }
         body = body_of(mistake.path, mistake.line)
         for name in known & {name for line in body for name in lines.get(line, [])}:
             far[name] -= 3
-        for name in sorted(known, key=lambda name: (far[name], -found[name], cost[name])):
+        for name in sorted(known, key=lambda n: (found[n][0], far[n], found[n][1], cost[n])):
             if self.cost([*chosen[1:], name]) <= MAX_SECONDS or not chosen:
                 chosen.append(name)
         return chosen
+
+    def note_kill(self, path: str, line: int, test: str) -> None:
+        self.kills.update((*place, test) for place in places_of(path, line))
 
     def enough_ran(self, mistake: Mistake) -> bool:
         """Whether all tests ran or, where time did not suffice, those in the module's own file."""
@@ -402,7 +412,7 @@ class Forks:
                 yield row_of(mistake, word, failed or names)
                 for test in failed:
                     killers[test].append(mistake)
-                    self.kills[mistake.path, test] += 1
+                    self.note_kill(mistake.path, mistake.line, test)
             broken = self.unsound({*killers} - sound)
             for test in broken:
                 print(f"left out, as it fails in a fork: {test}", flush=True)
@@ -429,8 +439,8 @@ def pytest_runtestloop(session: pytest.Session) -> bool:
     with open(option("--verdicts"), "a+", buffering=1) as out:
         out.seek(0)
         for row in map(json.loads, out):
-            if row["verdict"] == KILLED:
-                forks.kills.update((row["path"], test) for test in row["tests"])
+            for test in row["tests"] if row["verdict"] == KILLED else []:
+                forks.note_kill(row["path"], row["line"], test)
         for row in forks.try_all(made, statement, until):
             print(json.dumps(row), file=out)
     return True
