@@ -268,14 +268,8 @@ def closure(stage: str) -> set[Path]:
     return {path for path in paths if path.stat().st_size}  # not the empty __init__.py
 
 
-@rejects(
-    "dvc.yaml: «- data/inputs/code/pipelines/common/rng_streams.py→»",
-    "training without its random streams in DVC",
-)
-@rejects(
-    "dvc.yaml: «inference - data/inputs/code/ftmodel/→»analysis",
-    "benchmarks without how they are scored in DVC",
-)
+@rejects("dvc.yaml: «- data/inputs/code/pipelines/common/rng_streams.py→»", "no rng_streams in DVC")
+@rejects("dvc.yaml: «inference - data/inputs/code/ftmodel/→»analysis", "benchmarks without scoring")
 @pytest.mark.parametrize("stage", STAGES)
 def test_all_code_of_a_stage_is_among_what_dvc_runs_it_again_for(stage):
     """Its own, or that of the training before it, whose version is in every checkpoint; what other
@@ -287,10 +281,7 @@ def test_all_code_of_a_stage_is_among_what_dvc_runs_it_again_for(stage):
     assert missing == []
 
 
-@rejects(
-    'Bound.verdict: " ")«→\n\n    def steps(self) -> int: ...»',
-    "a type of settings that computes what no stage depends on",
-)
+@rejects('Bound.verdict: " ")«→\n\n    def steps(self) -> int: ...»', "settings that compute")
 def test_types_of_settings_compute_nothing_that_decides_a_result():
     """What they say is in params.yaml; what follows from that and decides weights is in derived.py,
     on which training depends.
@@ -340,13 +331,8 @@ SETTINGS = {
 
 
 @rejects("dvc.yaml: «compute.precision,→»", "training without its precision in DVC")
-@rejects(
-    "dvc.yaml: «results/${name}/${key}/curve.csv -→»",
-    "evaluation without the training curve in DVC",
-)
-@rejects(
-    "dvc.yaml: «- data/tokens # metadata and overlap of texts→»", "tokens' metadata not in DVC"
-)
+@rejects("dvc.yaml: «results/${name}/${key}/curve.csv -→»", "evaluation without the curve in DVC")
+@rejects("dvc.yaml: «- data/tokens # metadata and overlap of texts→»", "no metadata in DVC")
 @pytest.mark.parametrize("stage", STAGES)
 def test_dvc_runs_a_stage_again_for_all_that_it_reads(stage):
     written = yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"][stage]

@@ -22,10 +22,7 @@ def two_levels(spread):
     return lambda particles, share: TRUTH + signs * spread(particles)
 
 
-@rejects(
-    "calibration.merged: «log(len(nll)) - (-nll).logsumexp→nll.mean»",
-    "logarithms averaged in place of probabilities",
-)
+@rejects("calibration.merged: «log(len(nll)) - (-nll).logsumexp→nll.mean»", "a mean of logarithms")
 @rejects(
     "calibration.calibrate: «sqrt(tokens.sum().item() / scored_tokens)→1.0»",
     "the error of the calibration text taken for that of the scored text",
@@ -49,8 +46,7 @@ def test_particles_are_doubled_until_that_gains_a_tenth_of_the_error(most, picke
 
 
 @rejects(
-    "calibration.calibrate: = estimates(particles, «share→shares[0]»",
-    "particles that are doubled with another share",
+    "calibration.calibrate: = estimates(particles, «share→shares[0]»", "doubling another share"
 )
 def test_particles_are_doubled_with_the_share_that_was_picked():
     asked = []
@@ -120,10 +116,7 @@ def test_the_share_of_a_planted_z_is_found(rng):
         assert found.shares[0] > found.shares[share] + 0.01
 
 
-@rejects(
-    "calibration.best_share: «filter(near, tried)→[lowest]»",
-    "a share picked by the noise of its bound",
-)
+@rejects("calibration.best_share: «filter(near, tried)→[lowest]»", "a share picked by noise")
 def test_filters_that_agree_on_a_higher_bound_are_not_picked():
     """A bound that is higher by 1.9 of its standard errors may be so by chance, by 2.1 not."""
     signs = torch.tensor([1.0, -1, 1, -1], dtype=torch.float64)[:, None]

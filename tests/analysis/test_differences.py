@@ -50,8 +50,7 @@ def test_a_difference_that_seeds_may_make_is_none(seed, verdict):
 
 
 @rejects(
-    "differences.difference: «max([threshold(deciding, documents), "
-    "*spreads])→threshold(deciding, documents)»",
+    "differences.difference: «max([→»threshold(deciding, documents)«, *spreads])→»",
     "an arm's own spread over seeds ignored in the verdict",
 )
 def test_a_difference_within_the_spread_of_either_arm_is_none():
@@ -212,10 +211,7 @@ def false_alarms(seeds, spreads, documents):
 
 
 @rejects("differences.threshold: )«, both→»", "the larger of two errors in place of both")
-@rejects(
-    "differences.margin: «float(stdtrit(freedom, 1 - LEVEL / 2))→2.0»",
-    "two standard errors of two seeds taken for a test",
-)
+@rejects("differences.margin: «float(stdtrit(freedom, 1 - LEVEL / 2))→2.0»", "2 in place of t")
 @pytest.mark.parametrize(
     ("seeds", "spreads", "documents", "worst"),
     [

@@ -49,10 +49,7 @@ def test_a_sequence_has_the_bits_that_it_shows_more_often_than_the_mean():
     assert bits_of_sequences(bits).tolist() == [[0, 0], [0, 0], [0, 0], [1, 0], [1, 0]]
 
 
-@rejects(
-    "label_information.bits_of_sequences: counts.«mean(0)→median(0).values»",
-    "bits of sequences split at the median",
-)
+@rejects("label_information.bits_of_sequences: «mean(0)→median(0).values»", "a split at the median")
 @pytest.mark.parametrize("ones", [100, 400, 600, 900])
 @pytest.mark.parametrize("polarity", [-1, 1])
 def test_a_bit_that_is_the_label_tells_all_of_it(ones, polarity, rng):
@@ -118,10 +115,7 @@ def test_predictions_are_smoothed_by_laplaces_rule():
     assert naive_bayes(features, labels).flatten().tolist() == [0] * 8 + [1] * 2
 
 
-@rejects(
-    "label_information.naive_bayes: «!= half→>= 0»",
-    "labels predicted by a classifier that has seen them",
-)
+@rejects("label_information.naive_bayes: «!= half→>= 0»", "labels predicted from themselves")
 def test_a_prediction_does_not_use_its_own_label(rng):
     """Features that identify a sequence, and random labels: half of the predictions are right."""
     labels = torch.randint(2, (400, 1), generator=rng)

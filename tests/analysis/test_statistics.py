@@ -9,10 +9,7 @@ from ftmodel.analysis.statistics import mean_and_error
 from tests.support.mutants import rejects
 
 
-@rejects(
-    "statistics.mean_and_error: «mean * sizes→totals.mean()»",
-    "standard error as if all documents had one size",
-)
+@rejects("statistics.mean_and_error: «mean * sizes→totals.mean()»", "documents as if equally long")
 def test_the_standard_error_of_a_mean_over_documents(rng):
     """Of different sizes, against the jackknife, which leaves out one document at a time and knows
     no formula; far from the error of documents taken to be alike in size. Documents that are each

@@ -12,9 +12,7 @@ from pipelines.common.errors import UserError
 from tests.support.mutants import rejects
 
 
-@rejects(
-    "checkpoint.load_model: (weights«→, assign=True»", "tied weights untied when a model is read"
-)
+@rejects("checkpoint.load_model: (weights«→, assign=True»", "tied weights untied by reading")
 @rejects("checkpoint.load_model: «.eval()→»", "a model read in training mode")
 @pytest.mark.parametrize("tied", [True, False])
 def test_a_model_is_read_back_whole_and_tied_as_it_was(tmp_path, make_model, make_tokens, tied):

@@ -60,10 +60,7 @@ CASES = [
 ]  # fmt: skip
 
 
-@rejects(
-    "GgufWeights.__getitem__: «if heads is None else to_halves(weight, heads)→»",
-    "channels in GGUF's order",
-)
+@rejects("GgufWeights.__getitem__: «heads is None→True»", "channels in GGUF's order")
 @pytest.mark.parametrize(("family", "dtype", "tied"), CASES)
 def test_transformers_reads_the_same_numbers(make_model, tmp_path, rng, family, dtype, tied):
     width = 128 if family == "qwen3" else None  # transformers reads no other from such a file
@@ -90,10 +87,7 @@ def ours(make_model, tmp_path):
     return tmp_path / "a.gguf"
 
 
-@rejects(
-    "GgufWeights.__init__: .tensors«→ if t.name in theirs»}",
-    "unknown tensors of a GGUF file left out",
-)
+@rejects("GgufWeights.__init__: tensors«→ if t.name in theirs»}", "unknown GGUF tensors left out")
 def test_a_tensor_that_transformers_leaves_out_is_refused(ours, tmp_path):
     """Llama 3.1's files slow RoPE down by one."""
     more = {"rope_freqs.weight": torch.full((8,), 8.0)}

@@ -138,10 +138,7 @@ def test_the_folder_serves_elsewhere_without_a_hub(hub, project, tmp_path, monke
     assert "\n" not in str(said.value)
 
 
-@rejects(
-    'benchmark_data.fetch: «pin["revision"] if pin else→»',
-    "data of a benchmark that change when the hub does",
-)
+@rejects("benchmark_data.fetch: if «pin→None» else", "a benchmark's data that change with the hub")
 def test_the_commit_of_the_first_download_is_kept(hub, project):
     score_piqa()
     hub.commit = SECOND
@@ -162,9 +159,7 @@ def test_what_the_library_has_cached_is_not_taken_for_another_commit(hub, projec
         score_piqa()
 
 
-@rejects(
-    "benchmark_data.key_of: «, kwargs→»]", "all files of a dataset of benchmarks in one folder"
-)
+@rejects("benchmark_data.key_of: «, kwargs→»]", "all files of a benchmark in one folder")
 def test_two_parts_of_a_dataset_lie_apart_and_so_do_configurations_and_datasets(hub, project):
     first = ("a/b", None, "x.csv")
     wanted = [first, ("a/b", None, "y.csv"), ("a/b", "small", "x.csv"), ("a/c", None, "x.csv")]

@@ -47,14 +47,8 @@ def looked(tmp_path, monkeypatch):
     return run
 
 
-@rejects(
-    "Fingerprint.add: «, entry.mtime_ns→»",
-    "a file's time left out of what tells that it has changed",
-)
-@rejects(
-    "file_listing.by_content_if_small: .«add_content→add»",
-    "a copy of a small text taken for another text",
-)
+@rejects("Fingerprint.add: «, entry.mtime_ns→»", "a file's time left out of its fingerprint")
+@rejects("file_listing.by_content_if_small: «add_content→add»", "a copy taken for another text")
 @pytest.mark.parametrize("large", [False, True])
 @pytest.mark.parametrize(("part", "name"), [(FOLDER, "a.txt"), (BUILDER, "b.jsonl"), (LOCAL, "x")])
 def test_what_becomes_of_a_file_is_seen(looked, part, name, large, tmp_path, monkeypatch):

@@ -33,10 +33,7 @@ def readable():
         return False
 
 
-@rejects(
-    'dvc_repair.intact: «lockfile.read_bytes().endswith(b"\\n")→True»',
-    "a lock file of DVC that was cut within a word stays",
-)
+@rejects('dvc_repair.intact: .endswith(b"«\\n→»"', "a lock file cut within a word stays")
 def test_a_lock_file_and_notes_of_who_is_at_work_cut_anywhere_cost_no_run(
     tmp_path, monkeypatch, capsys
 ):
@@ -64,11 +61,7 @@ def test_a_lock_file_and_notes_of_who_is_at_work_cut_anywhere_cost_no_run(
     assert Path("runs").read_text() == "x\n"
 
 
-@rejects(
-    "dvc_command.dvc_environment: «str(Path(sys.executable).parent), "
-    'os.environ.get("PATH", "")→os.environ.get("PATH", ""), str(Path(sys.executable).parent)»',
-    "stages run by the first Python of PATH",
-)
+@rejects('dvc_command.dvc_environment: "")]«→[::-1]»', "stages run by the first Python of PATH")
 def test_the_python_of_stages_is_this_one_whatever_is_activated(monkeypatch, tmp_path):
     (tmp_path / "python").touch(mode=0o755)
     monkeypatch.setenv("PATH", str(tmp_path))

@@ -20,10 +20,7 @@ def test_control_characters_are_shown_not_sent():
     assert printable("Größe κ ∆ 日本\n\tx") == "Größe κ ∆ 日本\n\tx"
 
 
-@rejects(
-    "errors.run: «printable(str(error))→str(error)»",
-    "control characters of a message sent to the terminal",
-)
+@rejects("errors.run: «printable(→»str(error)«)→»", "a message's control characters")
 def test_messages_are_of_one_line_that_a_terminal_can_be_shown(capsys):
     def fail():
         raise errors.UserError(f"{HOSTILE}\nnext")
@@ -36,9 +33,7 @@ def test_messages_are_of_one_line_that_a_terminal_can_be_shown(capsys):
     assert printable(said) == said
 
 
-@rejects(
-    "markdown.escaped: «html.escape(text, quote=False)→text»", "a user's text as HTML in Markdown"
-)
+@rejects("markdown.escaped: «html.escape(text, quote=False)→text»", "a text as HTML in Markdown")
 @pytest.mark.parametrize(
     ("text", "shown"),
     [

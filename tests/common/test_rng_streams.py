@@ -23,10 +23,7 @@ def test_no_two_streams_coincide():
     assert len(numbers) == len(counted)
 
 
-@rejects(
-    'rng_streams.philox_at: «= state→["state"]["counter"][1] = second»',
-    "noise goes on from the row before",
-)
+@rejects('rng_streams.philox_at: «= state→["state"]["counter"][1] = second»', "noise that goes on")
 def test_a_generator_that_is_moved_draws_as_new_ones_do():
     """Whatever of its block of numbers was left at the last place."""
     for second, moved in zip(

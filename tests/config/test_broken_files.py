@@ -26,9 +26,7 @@ BROKEN = [
 ]
 
 
-@rejects(
-    "compose.compose_valid: «→write_params(config)\n    »parse(", "params.yaml written unchecked"
-)
+@rejects("compose.compose_valid: «→write_params(config); »parse(", "params.yaml written unchecked")
 @pytest.mark.parametrize(("file", "content", "words"), BROKEN, ids=[b[2] for b in BROKEN])
 def test_a_broken_file_of_conf_is_named_and_params_yaml_stays(
     tmp_path, monkeypatch, file, content, words

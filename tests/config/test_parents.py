@@ -45,9 +45,7 @@ def test_dvc_knows_the_path_of_every_parent():
 
 
 @rejects("arms.family_of: «arms[start.run]→start.run»", "parents of other seeds kept apart")
-@rejects(
-    'resolvers.each_seed: «seed→seeds[0]»}"}', "a child of every seed starts from the same run"
-)
+@rejects('resolvers.each_seed: «seed→seeds[0]»}"}', "a child of every seed starts from one run")
 def test_an_arm_starts_from_the_run_of_its_own_seed_and_stays_one_arm():
     parent = "arms.free_k1.init_from.run=baseline"
     made = composed_by_hydra("experiment=kappa_text", "seeds=[3,5]", parent)
@@ -115,11 +113,7 @@ CHANGES = {
 }
 
 
-@rejects(
-    'config.ADAPTABLE: «→"qk_norm", »"context',
-    "a parent with norms of queries and keys taken over without",
-    case="qk_norm=true",
-)
+@rejects('config.ADAPTABLE: «→"qk_norm", »"context', "a parent's qk_norm lost", case="qk_norm=true")
 @rejects(
     'parents.latent_settings: «latent_bits": config.latent_bits, "→»',
     "a latent of other bits taken over",

@@ -58,10 +58,7 @@ def test_a_baseline_has_the_architecture_of_its_preset_but_no_latent():
     assert vars(free) == {**vars(baseline), "latent_bits": 8, "latent_block": 2}
 
 
-@rejects(
-    "Derived.model_config: «.changed(given(run.latent))→»",
-    "a run's own design of the latent ignored",
-)
+@rejects("Derived.model_config: «.changed(given(run.latent))→»", "a run's design of z ignored")
 def test_a_run_may_have_a_design_of_its_own():
     """Beside the preset's, which the baseline, having no latent, has none of."""
     changes = [f"{RUN}.latent.map=linear", f"{RUN}.latent_bits=20", f"{RUN}.kappa_bits=9"]
@@ -92,14 +89,8 @@ def test_a_run_may_go_back_to_the_default_design_or_change_a_number(preset, defa
     assert experiment.models["target_small"].architecture.latent != design
 
 
-@rejects(
-    "Derived.model_config: «run.kappa_bits is None→not run.kappa_bits»",
-    "a threshold of 0 trained as a baseline",
-)
-@rejects(
-    "checks.kappa_fits_the_latent: «run.kappa_bits is None→not run.kappa_bits»:",
-    "a threshold of 0 without latent bits",
-)
+@rejects("Derived.model_config: «→not »run.kappa_bits «is None→»", "κ = 0 trained as a baseline")
+@rejects("checks.kappa_fits_the_latent: «→not »run.kappa_bits «is None→»", "κ of 0, no latent bits")
 def test_a_threshold_of_0_is_that_of_a_free_transformer():
     """It has a latent, needs bits for it, and has no blocks that only a baseline may have."""
     experiment = smoke(f"{RUN}.kappa_bits=0")
@@ -276,11 +267,7 @@ MISTAKES = [
 ]  # fmt: skip
 
 
-@rejects(
-    "limits.check_limits: «all→any»",
-    "a value within one of two limits",
-    case="evaluation.resample_below=1.5",
-)
+@rejects("limits.check_limits: «all→any»", "one limit alone", case="evaluation.resample_below=1.5")
 @pytest.mark.parametrize(("override", "key", "reason"), MISTAKES, ids=[m[0][:70] for m in MISTAKES])
 def test_a_mistake_is_one_line_with_its_dotted_key(override, key, reason):
     said = refusal(smoke, override)

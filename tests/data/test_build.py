@@ -65,10 +65,7 @@ def digits(base, length):
     )
 
 
-@rejects(
-    "build.process_texts: drawn = draw()«→; known = set()»",
-    "only the first draw is without held-out ones",
-)
+@rejects("build.process_texts: = draw()«→; known = set()»", "only the first draw is checked")
 def test_no_held_out_sequence_occurs_in_training_and_all_others_do(monkeypatch):
     """Each of 4096 would come about ten times, also in each half of the draws."""
     monkeypatch.setitem(PROCESSES, "digits", digits(8, 4))
@@ -177,10 +174,7 @@ def mixed_sources(folder):
     return data
 
 
-@rejects(
-    'build.specification: asdict(data), «→"deduplicate": None,»',
-    "a corpus with copies gone on from without them",
-)
+@rejects('build.specification: data), «→"deduplicate": None,»', "deduplication left out of the key")
 def test_exactly_what_decides_a_corpus_tells_unfinished_work_apart(monkeypatch):
     """Each setting, changed alone; files are known by what they are, not by how they were chosen;
     and of equal parts the order, by which they take turns.
@@ -201,9 +195,7 @@ def test_exactly_what_decides_a_corpus_tells_unfinished_work_apart(monkeypatch):
     assert len({known, by_code, stage.specification(data)}) == 3
 
 
-@rejects(
-    "Stream.groups: («self.name,→»", "a part's documents read as another part's of the same files"
-)
+@rejects("Stream.groups: «self.name,→»", "a part's documents read as another part's")
 def test_two_parts_of_the_same_files_are_two_texts(tmp_path):
     row = '{"a": "first %02d", "b": "other %02d"}\n'
     (tmp_path / "texts.jsonl").write_text("".join(row % (i, i) for i in range(40)))
@@ -310,14 +302,9 @@ MIXTURES = st.lists(
 )
 
 
-@rejects(
-    "segments.read: «salt.copy()→sha256(task.part.encode())»",
-    "documents of two parts are kept twice",
-)
+@rejects("segments.read: «salt.copy()→sha256(task.part.encode())»", "documents kept for each part")
 @rejects("duplicates.find_copies: ((«→-»place", "the last of equal documents is kept")
-@rejects(
-    "duplicates.find_copies: «right→left»", "the first text of a part counted to the part before"
-)
+@rejects("duplicates.find_copies: «right→left»", "a part's first text in the part before")
 @example([(1.0, [*map(str, range(20))])] * 2, True, None, 1)  # in several partitions
 @example([(1.0, ["yy", "x"]), (1.0, ["x"])], True, None, 1)  # the first part's "x" is not reached
 @example([(1.0, ["x", "y", "x"])], True, None, 1)
@@ -466,10 +453,7 @@ def test_a_segment_that_is_not_whole_is_read_again(tmp_path, small_parts, monkey
     assert contents(target) == contents(tmp_path / "y")
 
 
-@rejects(
-    "Draft.write: «self.following.unlink(missing_ok=True)→pass»",
-    "a segment that begins elsewhere taken up",
-)
+@rejects("Draft.write: «self.following.unlink(missing_ok=True)→pass»", "a stale segment taken up")
 def test_what_follows_a_segment_that_is_read_again_is_read_again_too(tmp_path, small_parts):
     """It began where the segment that is no more had ended; a kill may come before its turn."""
     lines = write_lines(tmp_path / "in", [f"document {i}" for i in range(90)])

@@ -72,10 +72,7 @@ def test_what_is_pinned_is_read_and_nothing_else(site):
     assert dict(documents())["beta-two-2.0/two.py"] == b"two\n"
 
 
-@rejects(
-    'distributions.by_hash: «sha256(str(path).encode()).digest()→b""»',
-    "the first bytes of a corpus of packages are those of the first packages",
-)
+@rejects('distributions.by_hash: «→b"" and »sha256', "a corpus that begins with whole packages")
 def test_files_come_in_the_order_of_a_hash_of_their_paths(site):
     """So that the first ones are of all packages, wherever these are and whatever their names."""
     paths = [name.partition("/")[2] for name in names()]
@@ -144,9 +141,7 @@ def noted(tmp_path):
     return json.loads((tmp_path / "data/inputs/x/text.json").read_bytes())
 
 
-@rejects(
-    "PinnedFiles.entries: =«0→file.stat().st_mtime_ns»", "packages told by when they were written"
-)
+@rejects("PinnedFiles.entries: «0→file.stat().st_mtime_ns»", "packages told by their time")
 @pytest.mark.parametrize("large", [False, True])
 def test_another_machine_has_the_same_files_and_another_version_has_others(
     site, tmp_path, monkeypatch, large

@@ -34,11 +34,7 @@ def test_which_paths_a_shell_takes_for_one_word(path, whole):
     assert (said.stdout == f"{path}|") == whole
 
 
-@rejects(
-    "shell_paths.check_ray: «reason := ray_failure()→(reason := ray_failure()) is False»",
-    "a path with a space given to Ray, which waits for ever",
-    case="train-2-",
-)
+@rejects("shell_paths.check_ray: ray_failure()«→ and None»", "a path with a space", case="train-2-")
 @pytest.mark.parametrize(
     ("name", "workers", "address"),
     [("train", 2, ""), ("train", 1, "127.0.0.1:9"), ("evaluate", 1, "127.0.0.1:9")],
@@ -54,9 +50,7 @@ def test_a_stage_is_refused_before_it_works(workspace, monkeypatch, name, worker
     assert not Path("resume").exists()
 
 
-@rejects(
-    "shell_paths.ray_failure: «with socket(AF_UNIX) as tried: tried.bind(mine)→pass»", "no try"
-)
+@rejects("shell_paths.ray_failure: «tried.bind→»(mine)", "no try")
 def test_ray_needs_a_folder_that_takes_its_sockets(monkeypatch, tmp_path):
     longest = "/tmp/".ljust(39, "x")  # as docs/commands.md says
     monkeypatch.setenv("RAY_TMPDIR", f"{longest}x")

@@ -46,10 +46,7 @@ def model():
     return lively(3, 50, CONTEXT)
 
 
-@rejects(
-    "calibration.training_chunks: «train→validation»",
-    "a calibration that peeks at the scored documents",
-)
+@rejects("calibration.training_chunks: «train→validation»", "calibrated on the scored documents")
 def test_a_filter_is_calibrated_on_training_text(shards):
     chunks, known = training_chunks(shards, CONTEXT, 40 * 32 * CONTEXT), text(1)
     assert len(chunks) == 40 > calibration.MIN_CHUNKS == len(training_chunks(shards, CONTEXT, 1))
@@ -71,10 +68,7 @@ def test_a_calibration_chunk_lies_in_one_document(end, part):
     assert part_of(ids, end).tolist() == part
 
 
-@rejects(
-    "calibration.calibrated: «replace(chunk, index=particles)→chunk»",
-    "the same noise for all numbers of particles",
-)
+@rejects("calibration.calibrated: index=«particles→chunk.index»", "noise that ignores the number")
 @rejects("calibration.calibrated: «CALIBRATION→FILTER»", "calibrated with the scored noise")
 def test_what_a_calibration_runs(shards, model, monkeypatch):
     """Every share with the same noise, and then new noise for each number of particles."""

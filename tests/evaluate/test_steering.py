@@ -18,11 +18,7 @@ def of_bytes(make_model):
     return lambda **shape: make_model(vocab_size=256, **shape)
 
 
-@rejects(
-    "steering.continuations: «prompt), bits, generator=rng).expand(len(z), -1, -1→z), "
-    "len(prompt), bits, generator=rng»",
-    "continuations with the same z and another z of the prompt",
-)
+@rejects("steering.continuations: -1, -1)«→.clone().uniform_()»", "a z of the prompt for each row")
 def test_a_z_is_the_same_at_every_new_token_and_the_prompt_s_in_every_row(
     of_bytes, figures_of, noises
 ):
@@ -94,11 +90,7 @@ def test_a_baseline_and_a_model_whose_tokens_follow_from_z_have_no_ratio(
     assert len(noises[0][:, -1].unique()) == 2, "a latent of one bit has two z"
 
 
-@rejects(
-    "steering.steering_figures: ratio=«Estimate.over_documents(result.between, "
-    "result.within)→Estimate.over_documents(result.between / result.within)»",
-    "a mean of ratios",
-)
+@rejects("steering.steering_figures: over_documents(result.between«,→ /»", "a mean of ratios")
 def test_figures_of_steering_are_means_over_prompts_and_their_ratio_one_of_sums(rng):
     """Of two prompts, continuations of the same z 0.1 and 0.5 apart, of others 0.3 and 0.7."""
     z = torch.tensor([0, 0, 1, 1])

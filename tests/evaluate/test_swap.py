@@ -60,9 +60,7 @@ class Asked(Exception):
     pass
 
 
-@rejects(
-    "generations.beginnings: «prompts * context→None»", "prompts from the first documents alone"
-)
+@rejects("generations.beginnings: «prompts * context→None»", "prompts of the first documents")
 @pytest.mark.parametrize(
     ("module", "source", "shape", "tokens"),
     [
@@ -104,9 +102,7 @@ def test_texts_are_cut_to_the_length_that_half_of_them_have():
     assert texts.tolist() == [chunks[d].tokens[:10].tolist() for d in (1, 2, 4)]
 
 
-@rejects(
-    "swap.swap_figures: «document→torch.arange(len(document))»,", "errors of the swap over texts"
-)
+@rejects("swap.swap_figures: «document→torch.arange(len(document))»,", "errors over texts")
 def test_figures_are_bits_per_token_over_documents():
     nats = LN2 * torch.tensor([8.0, 12.0, 16.0]).double()
     by_source = {"own": nats, "prior": 2 * nats, "other": 3 * nats, "permuted": nats}
@@ -200,9 +196,7 @@ def test_an_error_is_that_of_the_change_and_not_of_the_level():
     assert all(s.start.se < 1e-9 and s.end.se < 1e-9 and s.random.se < 1e-9 for s in steps)
 
 
-@rejects(
-    "sequence_z.half_of_the_bits: «end_random→end»", "half of the other's bits as their own null"
-)
+@rejects("sequence_z.half_of_the_bits: «end_random→end»", "half the bits as their own null")
 def test_half_of_the_bits_bring_their_share():
     end = torch.tensor([[8.0, 6.0], [7, 6], [5, 4], [4, 4], [2, 1]]).double()
     at_random = torch.tensor([[8.0, 6.0], [9, 6], [10, 5], [7, 9], [9, 9]]).double()

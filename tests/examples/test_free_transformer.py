@@ -48,9 +48,7 @@ def test_loss_and_every_gradient_are_those_of_the_example(
     assert_same_gradients(model, twin)
 
 
-@rejects(
-    "generate.prefill: «:p→1 : p + 1»]", "z of a prompt sampled with the noise of the next token"
-)
+@rejects("generate.prefill: «:p→1 : p + 1»", "z of a prompt by the noise of the next token")
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @torch.no_grad()
 def test_a_generation_is_that_of_the_example(make_model, make_tokens, rng, shape):

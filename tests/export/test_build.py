@@ -96,9 +96,7 @@ def test_a_free_transformer(workspace):
     assert [path.name for path in folder.parent.iterdir()] == [RUN]
 
 
-@rejects(
-    "export.build.main: «Path(partly) / target.name→target»", "an export written where it will be"
-)
+@rejects("export.build.main: «Path(partly) / target.name→target»", "an export written in place")
 @rejects("export.build.main: .«exists→is_dir»", "an export over what is there")
 @torch.no_grad()
 def test_a_run_on_text_as_gguf(workspace, monkeypatch):

@@ -80,10 +80,7 @@ def ours_greedy(model, tokens, z, padding=None, n_new=NEW):
 
 
 @rejects("free_transformer.OURS: «ftmodel\\.\\w+|→»", "exported code that imports ours")
-@rejects(
-    'free_transformer.modules: «COPIED.format(copied)→""»',
-    "modules that transformers 4 does not copy",
-)
+@rejects('free_transformer.modules: «COPIED.format(copied)→""»', "modules that are not copied")
 def test_the_code_is_ours_and_needs_nothing_of_ours(ours, make_tokens, tmp_path, monkeypatch):
     folder = export(ours, tmp_path / "free")
     files = {path.name: path.read_text() for path in folder.glob("*.py")}
@@ -116,10 +113,7 @@ def test_the_code_is_ours_and_needs_nothing_of_ours(ours, make_tokens, tmp_path,
 
 
 @rejects("FreeTransformerForCausalLM.forward: =«padding→None»", "padding read by an exported model")
-@rejects(
-    "modeling_free_transformer.uniform_noise: «start:end→:length»",
-    "noise of the first position for every new token",
-)
+@rejects("modeling_free_transformer.uniform_noise: «start:end→:length»", "the first token's noise")
 def test_the_same_noise_gives_the_same_greedy_tokens(ours, theirs, prompts, rng):
     """Noise without rows is shared from the first token of each on."""
     tokens, mask, padding = prompts
@@ -158,8 +152,7 @@ def test_other_designs_give_the_same_greedy_tokens(make_ours, prompts, tmp_path,
 
 
 @rejects(
-    "modeling_free_transformer.uniform_noise: «size, device=device→1, *size[1:], "
-    "device=device).expand(size»",
+    "modeling_free_transformer.uniform_noise: (size, device=device)«→[:1].expand(size)»",
     "all sequences of an exported model with one z",
 )
 @rejects(
@@ -189,10 +182,7 @@ def test_sequences_of_a_prompt_have_z_of_their_own_or_shared(ours, theirs, make_
     assert sequences(for_each).equal(expected(for_each))
 
 
-@rejects(
-    "FreeTransformerForCausalLM.forward: , input_ids, noise«→ * 1.2»",
-    "an exported model whose prior is not uniform",
-)
+@rejects("FreeTransformerForCausalLM.forward: , input_ids, noise«→ * 1.2»", "a prior not uniform")
 @torch.no_grad()
 def test_forward_draws_z_from_the_prior_and_reads_nothing_ahead(ours, theirs, make_tokens, rng):
     tokens, noise = make_tokens(2, 8), torch.rand(2, 8, 3, generator=rng)
@@ -213,9 +203,7 @@ def test_forward_draws_z_from_the_prior_and_reads_nothing_ahead(ours, theirs, ma
 
 
 @rejects(
-    "CachedLayer.append: «self.length = keys.shape[2]→pass»",
-    "a cache that counts no token",
-    case="recurrent",
+    "CachedLayer.append: «self.length→_» = keys", "a cache that counts no token", case="recurrent"
 )
 @pytest.mark.parametrize("changes", [{}, *DESIGNS.values()], ids=["the paper's", *DESIGNS])
 @torch.no_grad()
@@ -276,11 +264,7 @@ def test_saved_again_it_is_the_same(make_ours, make_tokens, tied, tmp_path, rng)
     assert (read_out.weight is embedding.weight) == tied
 
 
-@rejects(
-    "free_transformer.configuration: AUTO, "
-    'dtype=«str(model.embedding.weight.dtype).removeprefix("torch.")→"float32"»',
-    "an exported model of another precision than its weights",
-)
+@rejects('free_transformer.configuration: dtype=«→"float32" or »', "an export in another precision")
 def test_in_bfloat16(ours, prompts, tmp_path, rng):
     tokens, mask, padding = prompts
     noise = torch.rand(3, 5 + NEW, 3, generator=rng)

@@ -69,17 +69,11 @@ def backend(folder, **arguments):
     case="Llama 3.1",
 )
 @rejects(
-    'hugging_face.add_names_of_transformers_4: «tokens["tokenizer_class"] = '
-    '"PreTrainedTokenizerFast"→pass»',
+    'hugging_face.add_names_of_transformers_4: «tokens→{}»["tokenizer_class"]',
     "a tokenizer of a class that transformers 4 does not have",
     case="tied",
 )
-@rejects(
-    'hugging_face.write_files: «shutil.copymode(folder / "config.json", folder / '
-    '"model.safetensors")→pass»',
-    "weights that only their owner may read",
-    case="tied",
-)
+@rejects("hugging_face.write_files: «shutil.copymode→»(", "weights for their owner", case="tied")
 @shapes
 @torch.no_grad()
 def test_transformers_loads_it_by_itself(exported, shape):

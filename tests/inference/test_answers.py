@@ -248,14 +248,8 @@ def test_an_encoder_that_leaks_the_future_does_not_move_the_score(leaking, rng):
     assert log_mean_exp(scores).exp().sum().item() == pytest.approx(1, abs=1e-4)
 
 
-@rejects(
-    "answers.monte_carlo_error: 0«→, correction=0») /",
-    "a Monte-Carlo error of few samples too small",
-)
-@rejects(
-    "answers.log_mean_exp: «logsumexp(0) - log(len(log_probs))→mean(0)»",
-    "log P of an answer as a mean of logarithms",
-)
+@rejects("answers.monte_carlo_error: 0«→, correction=0») /", "a Monte-Carlo error too small")
+@rejects("answers.log_mean_exp: «logsumexp(0) - log(len(log_probs))→mean(0)»", "a mean of log P")
 @pytest.mark.filterwarnings("error")
 def test_the_monte_carlo_error_is_the_spread_of_the_estimate(rng):
     """3000 estimates from 400 samples each, at two scales of probability; and of probabilities 1
@@ -272,8 +266,7 @@ def test_the_monte_carlo_error_is_the_spread_of_the_estimate(rng):
 
 
 @rejects(
-    "answers.log_normalizer: «top + rest.log→(logits[:, :1] - logits.log_softmax(-1)[:, "
-    ":1]).double»",
+    "answers.log_normalizer: «top + rest.log→logits.logsumexp(-1, True).double»",
     "unlikely tokens rounded away beside a likely one",
 )
 @pytest.mark.parametrize("top", [12.0, 14.0, 40.0])

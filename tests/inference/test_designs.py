@@ -168,20 +168,14 @@ def test_a_calibrated_bound_is_the_enumerated_nll(make_model, make_tokens, desig
     assert above < 0.5 * len(texts) ** 0.5 * truth.std().item(), "half an error over documents"
 
 
-@rejects(
-    "sharing.token_before: «F.pad(hidden[:, :-1], (0, 0, 1, 0))→hidden.clone()»",
-    "a recurrent prior that reads the state of the token itself",
-)
+@rejects("sharing.token_before: «:-1], (0, 0, 1→:], (0, 0, 0»", "a prior that reads its own token")
 @rejects(
     "passes.upper_from_prior: «state = state * (at.documents[:, t] == at.documents[:, t - "
     "1])[:, None]→pass»",
     "a recurrent prior that goes on from one document to the next",
 )
 @rejects("bounds.lower_half: «, documents=segment_ids→») return", "chunks of a row scored as one")
-@rejects(
-    "filtering.filtering_bound: «torch.empty_like(nll).scatter_(0, longest, nll)→nll»",
-    "bounds of chunks given in the order of their lengths",
-)
+@rejects("filtering.filtering_bound: return «→nll; »torch", "bounds in the order of lengths")
 @torch.no_grad()
 def test_chunks_in_a_row_are_measured_as_if_each_stood_alone(make_model, make_tokens, design, rng):
     """Chunks that end at different tokens, and padding; each has its own noise."""
@@ -221,10 +215,7 @@ def starts_of(model, length, padding):
     return (torch.arange(length)[None] if starts is None else starts).expand(24, -1)
 
 
-@rejects(
-    "Positions.read_after: «real[:, 0, start:]→torch.ones_like(real[:, 0, start:])»",
-    "a recurrent prior that begins with what padding left",
-)
+@rejects("Positions.read_after: documents = «→1 | »real", "a recurrent prior that reads padding")
 @PADDED
 @torch.no_grad()
 def test_z_of_the_prior_is_drawn_token_by_token(make_model, make_tokens, design, rng, padding):

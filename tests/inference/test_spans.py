@@ -37,11 +37,7 @@ def log_prior(model, tokens, codes, starts):
     return F.logsigmoid(-signs * logits).sum(-1).double()
 
 
-@rejects(
-    "sequence_bound.sequence_bound: «p→0.5»)",
-    "samples of one z per sequence drawn from the uniform prior, whatever the prior is",
-    case="learned",
-)
+@rejects("sequence_bound.sequence_bound: «p→0.5»)", "samples of the uniform prior", case="learned")
 @pytest.mark.parametrize("prior", ["uniform", "learned"])
 @torch.no_grad()
 def test_an_encoder_that_is_surer_than_it_should_be_does_little_harm(
@@ -69,10 +65,7 @@ def test_an_encoder_that_is_surer_than_it_should_be_does_little_harm(
 
 
 @rejects(
-    "prompt_spans.settled_noise: «prior_probability(prior, x).expand_as(o)[rows, "
-    "last]→torch.full_like(own, 0.5, dtype=torch.float64)»",
-    "a prompt's last z weighed by the uniform prior, whatever the prior is",
-    case="every, learned prior",
+    "prompt_spans.settled_noise: («prior→None», x)", "a uniform prior", case="every, learned prior"
 )
 @EACH_DESIGN
 @torch.no_grad()
@@ -126,11 +119,7 @@ def test_padding_changes_nothing_for_the_z_that_a_prompt_leaves_open(
         torch.testing.assert_close(padded[rows, n:], alone)
 
 
-@rejects(
-    "prompt_spans.settled_noise: «torch.where(pinned, p, sampled_probability(o[rows, "
-    "last]))→sampled_probability(o[rows, last])»",
-    "pinned bits weighed as if they had been drawn",
-)
+@rejects("prompt_spans.settled_noise: pinned«→ & False», p", "pinned bits weighed as if drawn")
 @torch.no_grad()
 def test_bits_that_are_not_pinned_are_drawn_given_those_that_are(
     make_model, make_tokens, monkeypatch, rng

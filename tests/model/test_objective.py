@@ -56,9 +56,7 @@ def test_the_kl_by_which_a_latent_is_said_to_have_collapsed(make_model):
     assert kl == [2.0, 3 / 16, 0.0, 0.0]
 
 
-@rejects(
-    "objective.training_loss: )«→ * (hinge > 0)» return Loss", "a prior that free bits leave alone"
-)
+@rejects("objective.training_loss: )«→ * (hinge > 0)» return", "a prior that free bits leave alone")
 @pytest.mark.parametrize("prior", ["uniform", "learned", "recurrent"])
 def test_below_the_threshold_the_prior_learns_from_the_kl_and_the_encoder_does_not(
     make_model, batch, prior
@@ -149,17 +147,14 @@ def test_there_are_few_of_many():
 
 
 @rejects(
-    "objective.training_loss: «mean_over_spans(of_bits.sum(-1), at.span_starts)→of_bits.sum(-1)»",
-    "the hinge of a span's z at its first token alone",
+    "objective.training_loss: (-1), «at.span_starts→None»", "a span's hinge at its first token"
 )
 @rejects(
     "objective.training_loss: «, None→» if prior is None else prior.detach()«→, None if "
     "prior is None else o»",
     "KL of the prior from the encoder",
 )
-@rejects(
-    "objective.training_loss: «(fit - fit.detach())→0 * fit»", "a prior that the KL does not train"
-)
+@rejects("objective.training_loss: fit«→.detach()» - fit", "a prior that the KL does not train")
 @rejects("objective.training_loss: o«.detach()→»", "a posterior without free bits")
 @rejects("objective.training_loss: prior«.detach()→»", "a prior trained by the hinge a second time")
 @pytest.mark.parametrize("documents", [None, DOCUMENTS], ids=["rows", "documents"])

@@ -65,10 +65,7 @@ def run(tmp_path, monkeypatch):
 NEEDS = {"a": "", "b": "", "c": "a", "d": "ab", "e": "d"}
 
 
-@rejects(
-    "Scheduler.run: «graph.needs[name] & names→set()»",
-    "stages that start before what they need has ended",
-)
+@rejects("Scheduler.run: «graph.needs[name] & names→set()»", "stages that do not wait")
 @pytest.mark.parametrize("slots", [1, 2])
 def test_each_runs_once_and_after_what_it_needs(run, slots):
     every = {"a": "b", "b": "ce", "c": "", "d": "c", "e": ""}  # the order is not that of the names
@@ -97,10 +94,7 @@ def test_the_longest_way_is_started_first(run):
     assert [event for event in scripts.events if event[0] == "+"] == ["+c", "+b", "+a", "+d"]
 
 
-@rejects(
-    "Scheduler.end: log«→; sorter.done(job.name)» self",
-    "a stage that failed lets those go on that need it",
-)
+@rejects("Scheduler.end: log«→; sorter.done(job.name)» self", "what needs a failed stage goes on")
 def test_one_that_fails_or_is_killed_stops_what_needs_it_and_nothing_else(run):
     failing = "print('data: a lamp is broken'); raise SystemExit(2)"
     killed = "import os; os.kill(os.getpid(), 9)"
@@ -188,9 +182,7 @@ def test_an_interrupt_reaches_every_stage_and_starts_no_other(run, number):
     assert signal.getsignal(number) == before
 
 
-@rejects(
-    "Scheduler.start: «pass_fds=[self.lock],→»", "the pipeline is free while its stages run on"
-)
+@rejects("Scheduler.start: «pass_fds=[self.lock],→»", "the pipeline is free while stages run on")
 def test_the_lock_is_held_for_as_long_as_a_stage_runs(run, tmp_path):
     """Even if who started it is killed: the stage has the lock open."""
     look = """if True:

@@ -100,12 +100,7 @@ def test_missing_result_names_the_stage(tmp_path):
             (tmp_path / "away").rename(path)
 
 
-@rejects(
-    "run_results.check_made: «words := first_difference({group: made.settings}, {group: "
-    "wanted})→made.settings and (words := first_difference({group: made.settings}, {group: "
-    "wanted}))»",
-    "results that say nothing of their settings believed",
-)
+@rejects("run_results.check_made: made.settings«→ or wanted»", "results without settings believed")
 @pytest.mark.parametrize("entry", ["manifest", "settings"])
 def test_results_that_do_not_say_what_they_are_of_are_refused(tmp_path, entry):
     write_experiment(tmp_path, PAIR, {})
@@ -116,10 +111,7 @@ def test_results_that_do_not_say_what_they_are_of_are_refused(tmp_path, entry):
         arms_of(tmp_path)
 
 
-@rejects(
-    "run_results.check_made: «check_manifest(path, made.manifest, spec)→pass»",
-    "results of another model",
-)
+@rejects("run_results.check_made: «check_manifest→»(", "results of another model")
 @pytest.mark.parametrize(("stage", "file"), [("evaluate", "details"), ("suite", "suite")])
 def test_results_of_another_model_other_data_or_other_settings_are_refused(tmp_path, stage, file):
     write_experiment(tmp_path, {"base": run("text"), "free": run("text", kappa=1.0)}, {})

@@ -62,10 +62,7 @@ def test_baselines_of_several_models_share_a_column(tmp_path):
     }  # fmt: skip
 
 
-@rejects(
-    "verdicts.find: «and not c.other.run.random_prefix→»",
-    "a random prefix taken for further blocks",
-)
+@rejects("verdicts.find: «and not c.other.run.random_prefix→»", "a random prefix taken for blocks")
 def test_a_random_prefix_is_a_rival_with_a_column_of_its_own(tmp_path):
     """It is no control of the number of parameters."""
     runs = CONTROLLED | {"prefix": run(random_prefix=4)}
@@ -193,10 +190,7 @@ def test_collapse_at_large_kappa_is_read_off_the_figures(tmp_path, measured, exp
     assert [*row][3].endswith("(not comparable)")
 
 
-@rejects(
-    "kappa.collapse_at_large_kappa: «arm.preset_design→not arm.baseline»)",
-    "what κ does read off arms of other designs",
-)
+@rejects("kappa.collapse_at_large_kappa: «arm.preset_design→not arm.baseline»", "other designs' κ")
 def test_what_kappa_does_is_not_read_off_other_designs(tmp_path):
     """Arms of another design, first and last of their κ, change nothing."""
     designs = {

@@ -47,11 +47,7 @@ KINDS = {"baseline": {"latent_bits": 0}, "free": {"latent_bits": 3}, "prefix": {
 each_kind = pytest.mark.parametrize("kind", KINDS)
 
 
-@rejects(
-    "FreeTransformerLM.__init__: «noise_width→latent_bits» >",
-    "one random prefix for several",
-    case="prefix",
-)
+@rejects("FreeTransformerLM.__init__: «noise_width→latent_bits»", "a single prefix", case="prefix")
 @rejects("batching.latent_noise: «digest(prompt)→row»", "z of a prompt by its place in the batch")
 @rejects(
     "batching.latent_noise: «→samples, »target.shape[1]«, samples→», bits), "
@@ -119,10 +115,7 @@ def test_the_error_of_sampling_z_shrinks_with_samples_and_is_the_spread_over_see
     assert many.mc_error == {} and many.truncated == 0
 
 
-@rejects(
-    "FreeTransformerLM.bounded: «digest(tuple(chunk.tokens.tolist()))→0»",
-    "the same noise for all windows of all texts",
-)
+@rejects("FreeTransformerLM.bounded: «→0 and »digest", "the same noise for all windows")
 def test_each_window_of_a_text_has_noise_of_its_own(make_lm, monkeypatch):
     def record(model, inputs, targets, samples, draw, ids):
         assert samples == 4
@@ -175,10 +168,7 @@ def speller(make_model, tokenizer):
     return adapter(model, tokenizer)
 
 
-@rejects(
-    "Ending.__call__: «(~self.ended).nonzero()[:, 0].tolist()→range(len(self.texts))»",
-    "an ended text grows",
-)
+@rejects("Ending.__call__: ~self.ended«→ | True»", "an ended text grows")
 def test_a_continuation_ends_at_the_first_stop_string_or_with_its_tokens(speller):
     prompts = ["The", "a The", "b c d The"]
     for until, expected in (

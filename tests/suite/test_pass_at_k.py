@@ -66,14 +66,9 @@ def test_each_answer_is_scored_as_the_only_one_would_be():
     assert json.loads(json.dumps(log)) == log
 
 
+@rejects("pass_at_k.by_figure: «n→max(settings.k)»,", "the largest k for the number of answers")
 @rejects(
-    "pass_at_k.by_figure: «n→max(settings.k)», right",
-    "the largest k taken for the number of answers",
-)
-@rejects(
-    "pass_at_k.distinct: «not any(equal(answer, other) for other in different)→answer not "
-    "in different»",
-    "numbers that the metric takes for one another counted as different",
+    "pass_at_k.distinct: «equal(answer, other)→answer == other»", "equal numbers counted twice"
 )
 def test_answers_of_gsm8k_are_its_numbers_and_equal_where_its_metric_says_so(monkeypatch):
     from datasets import Dataset, DatasetDict
@@ -94,8 +89,7 @@ def test_answers_of_gsm8k_are_its_numbers_and_equal_where_its_metric_says_so(mon
 
 
 @rejects(
-    'pass_at_k.by_figure: «map(program_text, sample["resps"][0])→sample["resps"][0]»',
-    "programs that differ in comments and layout counted as different",
+    "pass_at_k.by_figure: map(«program_text→str»", "programs that differ in comments or layout"
 )
 def test_programs_run_in_the_sandbox_each_by_itself(sandbox):
     docs = documents("functions")[:2]

@@ -242,9 +242,7 @@ EARLY = {
 }
 
 
-@rejects(
-    'run.judged: «word == secret +→» b"passed"«→ in word»', "a pass believed without the secret"
-)
+@rejects('run.judged: «word == secret +→» b"passed"«→ in word»', "a pass without the secret")
 def test_neither_an_early_exit_nor_a_forged_report_is_a_pass():
     assert verdicts(EARLY) == all_fail(EARLY, "exited early")
 
@@ -332,15 +330,8 @@ WAYS = {
 }
 
 
-@rejects(
-    "child.refuse_ways_to_frames: «sys.addaudithook(hook)→pass»",
-    "the run of the tests within a program's reach",
-)
-@rejects(
-    'child.blind_frames: «members |= {"f_back": None, "f_locals": {}, "f_globals": {}, '
-    '"f_builtins": {}}→pass»',
-    "frames that tell what called them",
-)
+@rejects("child.refuse_ways_to_frames: «sys.addaudithook→»(hook)", "the tests' run within reach")
+@rejects('child.blind_frames: «members |= {→{»"f_back', "frames that tell what called them")
 def test_secret_names_and_run_of_the_tests_are_out_of_reach():
     tests = "def verify(x):\n    assert x == 5\n    return x\n"
     tests += "try: add(2, 3)\nexcept ValueError: pass\nx = add(2, 3)\nverify(x)"
@@ -382,9 +373,7 @@ class Carrier(OSError):
 """
 
 
-@rejects(
-    "child.outcome: «globals().clear()→pass»", "the checker's names within reach of what is freed"
-)
+@rejects("child.outcome: «globals().clear()→pass»", "the checker's names within reach")
 def test_what_runs_among_the_checkers_names_finds_nothing_there():
     bodies = "raise Carrier", "def add(a, b): raise Carrier"
     programs = {body: FINALISER + body for body in bodies}
@@ -513,11 +502,7 @@ memfd_create shmget io_uring_setup openat2 open_by_handle_at
 """
 
 
-@rejects(
-    "syscalls.FREE: 128 «→chmod 90 - fchmodat 268 53 »",
-    "files whose mode may change",
-    case="x86_64",
-)
+@rejects("syscalls.FREE: 128 «→chmod 90 - fchmodat 268 53 »", "modes may change", case="x86_64")
 @pytest.mark.parametrize("machine", HEADERS)
 def test_numbers_of_the_calls_are_the_kernels(machine):
     column = list(HEADERS).index(machine)

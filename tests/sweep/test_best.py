@@ -67,9 +67,7 @@ DESIGN = ("+space.architecture.latent.map.grid_search=[linear]", "evaluation.iwa
 
 
 @arrives("sweep", "best_seeds")
-@rejects(
-    "best.write_best: «1 + max→min»", "the best settings trained with the seeds that chose them"
-)
+@rejects("best.write_best: «1 + max→min»", "the best trained with the seeds that chose them")
 @pytest.mark.parametrize("overrides", [(), TEXT, DESIGN, ("+space.run.latent_bits.choice=[3]",)])
 def test_the_experiment_trains_the_very_settings_with_seeds_that_no_trial_had(conf, overrides):
     plan = plan_of("best_seeds=4", *overrides)

@@ -169,14 +169,8 @@ def test_a_baseline_is_not_trained_once_for_each_latent(key, values):
     assert [settings.get(key) for settings in plan.settings.values()] == [None, *values]
 
 
-@rejects(
-    "plan.trial_name: and «value is None→not value»",
-    "a setting with a threshold of 0 named like a baseline's",
-)
-@rejects(
-    "plan.trial_spec: «node.run.kappa_bits is None→not node.run.kappa_bits»",
-    "a threshold of 0 trained with the latent of its preset",
-)
+@rejects("plan.trial_name: «→not »value «is None→»", "κ = 0 named like a baseline's setting")
+@rejects("plan.trial_spec: «→not »node.run.kappa_bits «is None→»", "κ = 0 with the preset's latent")
 def test_a_threshold_of_0_is_trained_with_each_latent():
     space = ("space.run.kappa_bits.grid_search=[0,0.5]", "~space.run.seed")
     plan = plan_of(*space, "+space.run.latent_bits.grid_search=[3,4]")

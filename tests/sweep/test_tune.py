@@ -48,8 +48,7 @@ def test_asha_stops_a_trial_that_is_worse_at_a_rung_and_without_it_nothing_is_st
 
 
 @rejects(
-    "RememberedAsha.__init__: «self.restore(str(memory))→pass»",
-    "ASHA forgets the trials of an earlier command",
+    "RememberedAsha.__init__: «self.restore→»(", "ASHA forgets the trials of an earlier command"
 )
 def test_asha_remembers_trials_of_an_earlier_command(tmp_path):
     decision(make_scheduler(ASHA, tmp_path), "first", 0.2, 1.0)

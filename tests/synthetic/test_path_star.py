@@ -35,10 +35,7 @@ def all_draws(degree, arm, labels):
                 yield (blank, *flat, start, path[-1], *path)
 
 
-@rejects(
-    "PathStar.log_probability: «lgamma(self.degree + 1)→»",
-    "arms of a path-star counted as if they had an order",
-)
+@rejects("PathStar.log_probability: «lgamma(self.degree + 1)→»", "arms counted as if in an order")
 @pytest.mark.parametrize("sizes", [(2, 1, 3), (2, 2, 5), (1, 3, 4), (3, 1, 5)])
 def test_log_probability_counts_the_draws_of_a_sequence(sizes):
     draws = Counter(all_draws(*sizes))
@@ -72,10 +69,7 @@ def test_samples_are_as_frequent_as_probable(rng):
     assert chisquare([*counts.values()], expected).pvalue > 0.001
 
 
-@rejects(
-    "PathStar.sample: «randint(self.degree, (n,), generator=generator)→zeros(n, dtype=torch.long)»",
-    "the goal of a path-star always at the end of the first arm",
-)
+@rejects("PathStar.sample: randint(«self.degree→1», (n", "the goal always at the first arm's end")
 def test_the_goal_is_the_end_of_any_arm(rng, monkeypatch):
     """Left in the order of the draw, the edges show which arm it is: within 4 standard errors."""
     monkeypatch.setattr(torch.Tensor, "argsort", lambda x, _: torch.arange(x.shape[1]).expand_as(x))

@@ -67,8 +67,7 @@ def decoded(folder, split):
 
 
 @rejects(
-    "encode.text_chunks: «tokens.end_of_text, *ids→*ids, tokens.end_of_text»",
-    "end of text after a document",
+    "encode.text_chunks: «tokens.end_of_text,→» *ids«→, tokens.end_of_text»", "end of text after"
 )
 @rejects(
     'encode.text_chunks: , «size→sum(len(text.decode(errors="replace")) for _, text, _ in batch)»',
@@ -179,10 +178,7 @@ def test_documents_that_the_tokenizer_cannot_spell_are_left_out_and_counted(tmp_
     assert "documents; 2 left out" in capsys.readouterr().out
 
 
-@rejects(
-    'build.write_overlap: «validation", "train→train", "validation»',
-    "the training part in the held-out part",
-)
+@rejects('build.write_overlap: "train")«→[::-1]»', "the training part in the held-out part")
 def test_overlap_with_the_training_part_is_written_and_said(tmp_path, capsys):
     copied = b"a sentence that the training part and the held-out part have in common, word by word"
     train = [random_texts(1, 20), [b"1 " + copied + b" 2"]]
@@ -227,9 +223,7 @@ def test_a_tokenizer_is_trained_on_the_start_of_every_part(source, monkeypatch):
     assert sample == b"".join(t[:n] for t, n in zip(joined, (100, 101, 101, 101), strict=True))
 
 
-@rejects(
-    'build.tokenize: «parts["train"]→[*sha256s]»,', "a tokenizer trained on held-out text, too"
-)
+@rejects('build.tokenize: «parts["train"]→[*sha256s]»,', "a tokenizer trained on held-out text")
 def test_a_tokenizer_is_not_trained_on_held_out_text(tmp_path):
     written = write_corpus(
         tmp_path / "corpus", train=[[b"some text of words"] * 9], validation=[[b"zzqqzzqq"] * 99]
@@ -312,10 +306,7 @@ def test_what_a_killed_run_left_of_other_data_is_made_anew(
     assert files(target) == files(tmp_path / "whole")
 
 
-@rejects(
-    'build.tokenize: [«sha256s[part] for part in parts["train"]→»]',
-    "tokens of a tokenizer of other text",
-)
+@rejects('build.tokenize: for part in parts["train"]«→[:0]»', "tokens of a tokenizer of other text")
 def test_files_of_a_killed_run_are_known_by_all_that_decides_tokens(source, tmp_path, monkeypatch):
     """Each setting, each part that a tokenizer is trained on, code and library, changed alone."""
     origins, trained = [], text_data()
@@ -343,10 +334,7 @@ def test_files_of_a_killed_run_are_known_by_all_that_decides_tokens(source, tmp_
     assert len({*origins}) == len(origins)
 
 
-@rejects(
-    'build.tokenize: source«→ + code_version("tokenize")»)',
-    "the version of the code in every token file",
-)
+@rejects('build.tokenize: source«→ + code_version("tokenize")»)', "the code's version in the files")
 def test_the_version_of_the_code_is_in_no_byte_of_what_it_makes(source, tmp_path, monkeypatch):
     """So that an edit that changes no token retrains nothing."""
     for version in ("first", "second"):

@@ -88,10 +88,7 @@ def test_an_experiment_deleted_while_a_run_goes_on_is_restored_by_the_next_try(p
     assert client.get_experiment_by_name("smoke").lifecycle_stage == "active"
 
 
-@rejects(
-    "Sync.send_points: «[point for point in run.points if known.lacks(point)]→run.points»",
-    "a rebuilt store gets the curve a second time",
-)
+@rejects("Sync.send_points: if «→True or »known", "a rebuilt store gets the curve twice")
 def test_a_deleted_database_is_rebuilt_twice_as_once(original, project, capsys):
     with chdir(original):  # the copy's database is not open yet
         before = everything()

@@ -126,13 +126,8 @@ def test_long_runs_are_compiled_unless_switched_off(
     assert [worth_compiling(elements) for elements in (3e12 - 1, 3e12)] == [False, True]
 
 
-@rejects(
-    "compiler.compiler_failure: «success.touch()→pass»", "the compiler tried before every training"
-)
-@rejects(
-    "compiler.environment: «*(os.environ.get(name) for name in VARIABLES),→»",
-    "a compiler taken for another",
-)
+@rejects("compiler.compiler_failure: «success.touch→»", "the compiler tried before every training")
+@rejects("compiler.environment: VARIABLES«→[:0]»", "a compiler taken for another")
 @pytest.mark.parametrize("cause", ["compiler", "headers", "cache", "path"])
 def test_a_compiler_is_tried_once_and_its_failure_ends_with_its_cause(monkeypatch, tmp_path, cause):
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "cache"))

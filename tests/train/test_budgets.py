@@ -130,13 +130,9 @@ def test_budgets_and_segments_are_listed_in_order_with_whole_batches(workspace):
         assert segment.keep == ({10: BUDGETS[0], 15: BUDGETS[1]} if budgets else {})
 
 
+@rejects("SegmentTraining.build_module: «self.segment→spec»", "decays on the run's schedule")
 @rejects(
-    "SegmentTraining.build_module: run, «self.segment→spec»",
-    "every decay on the schedule of the whole run",
-)
-@rejects(
-    "segments.segments: «decay_start(optim.decay,→» budget.steps«)→- 1»",
-    "the trunk goes on from a decay",
+    "segments.segments: «decay_start(optim.decay,→»budget.steps«)→-1»", "a trunk after a decay"
 )
 def test_budgets_off_a_trunk_are_runs_of_their_own_bit_for_bit_at_the_cost_of_the_decays(
     with_budgets, alone, monkeypatch
@@ -230,9 +226,7 @@ def test_a_kept_budget_that_is_damaged_is_trained_for_again_and_nothing_else_los
 
 
 @rejects(
-    "segments.find_start: «newest_checkpoint(decay, manifest, until) or→»",
-    "a decay is begun again",
-    case="a decay",
+    "segments.find_start: «→0 and »newest_checkpoint(decay", "a decay begun again", case="a decay"
 )
 @pytest.mark.parametrize(
     ("step", "segment", "damaged", "goes_on", "start"),
@@ -269,8 +263,7 @@ def test_several_workers_ask_for_the_time_at_every_tenth_step_alone():
 
 
 @rejects(
-    "Checkpoints.save: «int(path.stem) <= trainer.global_step→path <= target»",
-    "the newest checkpoint deleted as an old one",
+    "Checkpoints.save: «int(path.stem) <= trainer.global_step→path <= target»", "the newest deleted"
 )
 def test_steps_of_more_digits_than_a_name_has_room_for_are_newer(tmp_path):
     """A step of the trunk as one of a decay."""

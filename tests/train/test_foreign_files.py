@@ -49,9 +49,7 @@ def test_a_foreign_checkpoint_is_one_line_and_a_run_goes_on_from_its_own(
     assert {path.stem for path in Path().iterdir()} == {"00000020", "00000030"}
 
 
-@rejects(
-    "checkpoint.numbered: «int(path.stem)→path.name»", "checkpoints in the order of their names"
-)
+@rejects("checkpoint.numbered: «int(path.stem)→path.name»", "checkpoints in order of names")
 def test_a_foreign_name_is_no_step(tmp_path):
     for name in ("99999999", "100000000", "0foreign", "00000001-mine"):
         (tmp_path / f"{name}.ckpt").touch()

@@ -227,10 +227,7 @@ def test_a_parent_that_does_not_fit_is_one_line(parent, damage, words):
     assert not list(Path("checkpoints").glob(f"*/{RUN}"))
 
 
-@rejects(
-    "Checkpoints.on_load_checkpoint: : «self.padding =→»",
-    "padding lost where a training is resumed",
-)
+@rejects("Checkpoints.on_load_checkpoint: «self.padding =→»", "padding lost by a resumed training")
 def test_the_padding_of_a_vocabulary_goes_from_parent_to_child_to_export(parent):
     """Through a training that is resumed, too."""
     name = "model.embed_tokens.weight"

@@ -45,10 +45,7 @@ def decides(key, run):
     return key.startswith(own) or key in others
 
 
-@rejects(
-    "manifest.settings_hash: «spec.experiment.compute.precision.value,→»",
-    "checkpoints of another precision",
-)
+@rejects("manifest.settings_hash: «spec.experiment.compute.precision.value,→»", "another precision")
 def test_exactly_the_settings_that_decide_weights_or_curve_are_in_the_hash(made, experiment):
     """Each setting of an experiment, changed alone. A model of another hash is not taken."""
     before = made(experiment)
@@ -65,10 +62,7 @@ def test_exactly_the_settings_that_decide_weights_or_curve_are_in_the_hash(made,
             check_manifest("last.ckpt", before, RunSpec(other, RUN))
 
 
-@rejects(
-    'manifest.make_manifest: «"data": shards.metadata.hash,→»',
-    "checkpoints of other data gone on from",
-)
+@rejects('manifest.make_manifest: «"data": shards.metadata.hash,→»', "checkpoints of other data")
 def test_the_name_the_data_the_parent_evaluation_in_the_loop_code_and_torch_are_in_it(
     made, experiment, monkeypatch
 ):

@@ -48,10 +48,7 @@ def by_name(module):
 
 
 @arrives("optim", "weight_decay")
-@rejects(
-    'optimizer.make_optimizer: «append(→extend([»parameter«)→] * ("zeta" not in name))»',
-    "ζ left out of the optimizer",
-)
+@rejects('optimizer.make_optimizer: «→if "zeta" not in name: »groups.setdefault', "ζ not trained")
 @pytest.mark.parametrize("optim", [OPTIM, MUON], ids=["adamw", "muon"])
 @pytest.mark.parametrize("tied", [True, False])
 @pytest.mark.parametrize("latent_bits", [0, 3])
@@ -78,10 +75,7 @@ def test_the_optimizer_is_adamw_with_the_betas_and_the_learning_rate_of_the_sett
 
 @arrives("optim", "latent_lr")
 @arrives("init_from", "copied_lr")
-@rejects(
-    'optimizer.make_optimizer: «name.startswith("latent.")→"latent" in name or "norm" in name»',
-    "norms' rate, too",
-)
+@rejects('optimizer.make_optimizer: «→"norm" in name or »name.startswith', "norms' rate, too")
 def test_latent_lr_multiplies_the_learning_rate_of_the_latent_alone():
     """Also where copied weights have their own."""
     optim = replace(OPTIM, latent_lr=4.0)
@@ -115,9 +109,7 @@ def test_the_rate_of_hidden_matrices_falls_with_the_width(optim, factor):
         assert group["initial_lr"] == pytest.approx(0.3 * (factor if hidden(name) else 1)), name
 
 
-@rejects(
-    "MuonAndAdamW.step: «part.state = self.state→pass»", "moments apart, that no checkpoint has"
-)
+@rejects("MuonAndAdamW.step: «part.state = self→self»", "moments apart, that no checkpoint has")
 @rejects("MuonAndAdamW.step: «next(groups)→_»", "Muon without the schedule of a resumed run")
 def test_muon_and_adamw_step_as_each_does_alone_also_from_a_checkpoint():
     """Two steps, the second by an optimizer made anew, with another learning rate."""
@@ -153,11 +145,7 @@ def test_the_loss_is_weighed_by_the_beta_of_the_run(workspace):
 
 
 @arrives("optim", "schedule decay warmup_steps")
-@rejects(
-    'TrainingModule.configure_optimizers: «step→epoch»"',
-    "the learning rate by epochs",
-    case="cosine",
-)
+@rejects('TrainingModule.configure_optimizers: «step→epoch»"', "a rate by epochs", case="cosine")
 @pytest.mark.parametrize("kind", Schedule)
 def test_the_learning_rate_follows_the_schedule_by_optimizer_steps(workspace, monkeypatch, kind):
     """Of two micro-batches each."""
@@ -202,8 +190,7 @@ def test_gradients_are_scaled_to_the_norm_of_the_settings_and_keep_their_directi
 
 
 @rejects(
-    "TrainingModule.configure_gradient_clipping: «not norm.isfinite→norm.isnan»",
-    "an infinite gradient taken",
+    "TrainingModule.configure_gradient_clipping: «not norm.isfinite→norm.isnan»", "infinity taken"
 )
 @pytest.mark.parametrize("value", [torch.inf, torch.nan])
 def test_a_gradient_that_is_not_finite_stops_the_run(value):
@@ -226,10 +213,7 @@ class Spiky(TrainingModule):
         super().backward(loss * (50 if self.global_step in (8, 14) else 1), *rest)
 
 
-@rejects(
-    'CurveCallback.on_load_checkpoint: «module.norms = checkpoint[HISTORY]["norms"]→pass»',
-    "norms that a resumed run forgets",
-)
+@rejects("CurveCallback.on_load_checkpoint: «module.norms→_» =", "norms that a resumed run forgets")
 def test_a_spike_is_skipped_said_and_counted_also_by_a_resumed_run(workspace, monkeypatch, capsys):
     """It changes no weight and no moment; a run without spikes is as without the setting."""
     for name, value in {"TrainingModule": Spiky, "ROWS": 4}.items():
@@ -277,8 +261,7 @@ def test_a_skipped_step_changes_neither_weights_nor_moments():
 
 
 @rejects(
-    'TrainingModule.configure_gradient_clipping: «post_sampler", "prior."→prior.",»',
-    "a post-sampler that is part of the encoder",
+    'TrainingModule.configure_gradient_clipping: «post_sampler", "→»prior', "a post-sampler too"
 )
 def test_the_gradient_norms_of_the_latent_are_of_before_the_clipping():
     module = make()
@@ -347,10 +330,7 @@ def built(name=RUN, data="target", masked=False, **changes):
 
 
 @arrives("run", "seed")
-@rejects(
-    "SegmentTraining.build_module: «torch.manual_seed(stream_seed(run.seed, Purpose.WEIGHTS))→»",
-    "weights of earlier draws",
-)
+@rejects("SegmentTraining.build_module: «torch.manual_seed→»", "weights of earlier draws")
 def test_initial_weights_depend_on_the_seed_of_the_run_alone(workspace):
     first = built()[0].state_dict()
     torch.manual_seed(1)
@@ -373,10 +353,7 @@ def test_a_run_trains_on_the_training_part_with_noise_and_an_order_of_its_seed(w
     assert len(batches.windows) == len(windows) != len(shards.windows("validation", 65))
 
 
-@rejects(
-    "TrainingModule.threshold: «self.run.kappa_bits is None→not self.run.kappa_bits»",
-    "κ = 0 trained without a threshold",
-)
+@rejects("TrainingModule.threshold: «→not »self.run.kappa_bits «is None→»", "κ = 0 taken for none")
 @pytest.mark.parametrize("kappa", [None, 0.0, 0.5])
 def test_kappa_of_0_is_a_threshold_and_none_is_a_baselines(kappa):
     module = make(latent_bits=0 if kappa is None else 3, kappa=kappa)

@@ -35,10 +35,7 @@ def test_what_a_calibration_picked_is_shown_and_a_loose_number_says_so(tmp_path)
     assert row["verdict"] == "not decided: the bound is loose"
 
 
-@rejects(
-    "bounds.how_to_read: bounds, key=lambda bound: bound.«monte_carlo or 0→se»)",
-    "the largest of others",
-)
+@rejects("bounds.how_to_read: =lambda bound: bound.«monte_carlo or 0→se»", "the largest of others")
 def test_the_largest_error_of_a_filter_is_beside_the_error_of_the_same_bound():
     """And the largest half of a variance is another arm's."""
     arms = []

@@ -246,9 +246,7 @@ def markers(axes, marker):
     return [(pytest.approx(x), y) for each in points for x, y in each]
 
 
-@rejects(
-    "headline.draw_family: «→abs(»comparison.«threshold→mean)»", "bars as wide as the difference"
-)
+@rejects("headline.draw_family: «→abs(»comparison.«threshold→mean)»", "bars wide as the difference")
 def test_means_bars_and_seeds_are_drawn_from_the_baseline_at_0(tmp_path):
     analysis = seeded(tmp_path, PAIR, {"base": [0.5, 0.52], "free": [0.4, 0.46]})
     (comparison,) = analysis.comparisons
