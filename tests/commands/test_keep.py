@@ -59,6 +59,13 @@ def test_figure_4_and_its_origin_are_kept_and_name_no_place_outside(project, fin
     for content in (page, text):
         assert not any(str(place) in content for place in (project, finished, ROOT, Path.home()))
         assert not re.search(rf"\b{re.escape(socket.gethostname())}\b", content)
+    (folder / "note.md").write_text("mine")
+    (folder / "figure4.png").write_text("old")
+    change_manifest(project, "base", git_revision="")
+    keep.main("docs/figure4")
+    assert {path.name for path in folder.iterdir()} == {"figure4.png", "README.md", "note.md"}
+    assert (folder / "figure4.png").read_bytes() == (report / "figures/figure4.png").read_bytes()
+    assert "not recorded (base); abc123 (free)" in (folder / "README.md").read_text()
 
 
 def test_sections_of_a_report_are_kept_with_their_pictures(project):
@@ -91,18 +98,12 @@ def test_sections_are_kept_with_the_question_and_what_became_of_the_expectations
     assert all(line in page for line in begin) and "<!--" not in text
 
 
-def test_a_heading_that_a_model_wrote_ends_no_section(tmp_path):
-    sample = "```sample\n## mine\n```\n\nThe end."
-    text = f"## A\n<!-- a -->\n\n{sample}\n\n## B\n<!-- b -->\n\nWords.\n"
-    (tmp_path / "report.md").write_text(text)
-    assert keep.report_sections(tmp_path, ["a"])[0] == f"## A\n\n{sample}"
-
-
-def test_links_to_mlflow_on_this_machine_are_not_kept(tmp_path):
+def test_a_heading_that_a_model_wrote_ends_no_section_and_links_to_mlflow_are_not_kept(tmp_path):
+    sample = "```sample\n## mine\n```"
     link = "[free_s0 in MLflow](http://127.0.0.1:5000/#/experiments/1/runs/2)"
-    text = f"## A\n<!-- a -->\n\n### free\n\n{link}\n\nWords.\n"
+    text = f"## A\n<!-- a -->\n\n{link}\n\n{sample}\n\nThe end.\n\n## B\n<!-- b -->\n\nWords.\n"
     (tmp_path / "report.md").write_text(text)
-    assert keep.report_sections(tmp_path, ["a"])[0] == "## A\n\n### free\n\nWords."
+    assert keep.report_sections(tmp_path, ["a"])[0] == f"## A\n\n{sample}\n\nThe end."
 
 
 def test_what_the_report_lacks_is_a_users_mistake(project):
@@ -114,23 +115,6 @@ def test_what_the_report_lacks_is_a_users_mistake(project):
     with pytest.raises(UserError, match=r"report\.md is missing: `dvc repro report`"):
         keep.main("docs/kept", section=["bounds"])
     assert not (project / "docs/kept").exists()
-
-
-def test_what_is_unlike_among_the_runs_is_said_of_each(project):
-    change_manifest(project, "base", git_revision="")
-    keep.main("docs/figure4")
-    text = (project / "docs/figure4/README.md").read_text()
-    assert "not recorded (base); abc123 (free)" in text
-
-
-def test_it_can_be_kept_again_and_other_files_stay(project):
-    folder = project / "docs/figure4"
-    folder.mkdir(parents=True)
-    (folder / "note.md").write_text("mine")
-    (folder / "figure4.png").write_text("old")
-    keep.main("docs/figure4")
-    assert (folder / "note.md").exists()
-    assert (folder / "figure4.png").read_bytes() != b"old"
 
 
 ARM = "{data: target, model: target_small, kappa_bits: 1, tokens: 65, latent: {per: sequence}}"

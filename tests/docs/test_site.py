@@ -30,23 +30,16 @@ def site(tmp_path_factory):
     return folder
 
 
-@pytest.mark.parametrize(
-    ("link", "complaint"),
-    [
-        ("docs/experiment.md", "'docs/experiment.md', but the target is not found"),
-        ("docs/experiments.md#steps", "does not contain an anchor '#steps'"),
-    ],
-)
-def test_a_broken_link_or_anchor_fails_the_build(tmp_path, link, complaint):
+def test_a_broken_link_or_anchor_fails_the_build(tmp_path):
     """On a site of two pages with the project's own settings."""
     (tmp_path / "docs").mkdir()
     for name in ("mkdocs.yml", "docs/site.py", "docs/iframe-worker.js"):
         shutil.copy(ROOT / name, tmp_path / name)
-    (tmp_path / "README.md").write_text(f"# Home\n\n[there]({link})\n")
+    links = "[a](docs/experiment.md) [b](docs/experiments.md#steps)"
+    (tmp_path / "README.md").write_text(f"# Home\n\n{links}\n")
     (tmp_path / "docs/experiments.md").write_text("# Experiments\n\n## First steps\n")
     done = build(tmp_path, tmp_path / "site")
-    assert done.returncode == 1 and "Aborted with 1 warnings in strict mode" in done.stdout
-    assert complaint in done.stderr
+    assert done.returncode == 1 and "Aborted with 2 warnings in strict mode" in done.stdout
 
 
 def test_every_page_is_there_and_loads_nothing_from_elsewhere(site):

@@ -71,6 +71,5 @@ def test_an_arm_that_was_stopped_goes_on_as_if_it_had_not_been(project, tmp_path
     assert both == [(row.step, row.ce_nats, row.kl_bits) for row in rows("whole")]
 
     found = by_name(measure("whole", "baseline"))
-    assert found["speed, free ÷ baseline"].median > 0
     assert "bound at 5,120 tokens, free − baseline" in found
     assert "baseline: KL, last row" not in found
