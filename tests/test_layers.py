@@ -164,12 +164,6 @@ def test_an_import_from_below_to_above_is_noticed(tmp_path, module, line):
     assert violations(module, path)
 
 
-def test_the_model_knows_no_service():
-    services = re.compile(r"^\s*(?:from|import) (lightning|ray|mlflow|dvc|omegaconf|hydra)\b", re.M)
-    for path in modules("ftmodel").values():
-        assert not services.search(path.read_text()), path
-
-
 ENUMS = {kind.__name__ for kind in KINDS.values()}  # of designs of the latent
 WORDS = {word.value for kind in KINDS.values() for word in kind}
 IN_DESIGNS = 25  # questions in all
@@ -339,12 +333,3 @@ def test_dvc_runs_a_stage_again_for_all_that_it_reads(stage):
     written = written.get("do", written)
     deps = {dep for dep in written["deps"] if not dep.startswith(f"{CODE}/")}
     assert (deps, set(written["params"])) == (READS[stage], SETTINGS[stage])
-
-
-def test_dvc_depends_on_no_code_but_through_the_copy_without_prose():
-    written = yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"]
-    for stage in written.values():
-        for dep in stage.get("do", stage).get("deps", []):
-            assert not dep.startswith(("pipelines", "ftmodel")), dep
-            if dep.startswith(f"{CODE}/"):
-                assert (ROOT / dep.removeprefix(f"{CODE}/")).exists(), dep

@@ -189,12 +189,3 @@ def test_a_command_outside_a_checkout_is_refused_in_one_line(user, command, monk
     done = subprocess.run(command, cwd=user.folder, capture_output=True, text=True)
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
     assert done.stderr.startswith("error: `pipelines` works in a checkout of the project alone: ")
-
-
-def test_what_the_pipeline_makes_is_ignored_where_a_link_names_it_too(tmp_path):
-    copy(ROOT / ".gitignore", tmp_path)
-    subprocess.run(["git", "init", "-q", tmp_path], check=True)
-    for name in ("data", "checkpoints", "resume", "results", "report", "logs", "models", "exports"):
-        (tmp_path / name).symlink_to("/tmp")
-    command = ["git", "-C", tmp_path, "status", "--porcelain"]
-    assert subprocess.check_output(command, text=True) == "?? .gitignore\n"

@@ -147,9 +147,7 @@ def test_a_changed_default_runs_again_what_reads_it(other_defaults, key, stages)
 @pytest.mark.parametrize(
     "statement",
     [
-        {"question": None},
         {"question": "Another?"},
-        {"expectation": []},
         {"expectation": [{"arm": "free_k1_8", "than": "baseline", "bound": "lower"}]},
     ],
 )

@@ -71,6 +71,8 @@ cli.main()
         (["train"], "Missing argument 'RUN'; see ftlab train --help"),
         (["compose", "-x"], "No such option '-x'"),
         (["sample", "a", "--size", "0"], "'--size'"),
+        (["sample", "a", "--groups", "0"], "'--groups'"),
+        (["sample", "a", "--temperature", "-1"], "'--temperature'"),
         (["sample", "a", "--seed", str(2**64)], "'--seed'"),
         (["sample", "a", "--temperature", "nan"], "nan is not a finite number"),
         (["job", "/lab"], "usage: python -m pipelines.job"),

@@ -5,6 +5,7 @@ import re
 import shlex
 import shutil
 import socket
+from contextlib import chdir
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,7 @@ from tests.support import settings
 from tests.support.results import change, make_report, run, write_experiment
 
 RUNS = {"base": run(), "free": run(kappa=0.125)}
-REPORT = "report/tiny/report.md"
+EXPECTED = {"arm": "free", "than": "base", "bound": "no_difference", "because": None}
 
 
 def change_manifest(folder, name, **changes):
@@ -31,6 +32,9 @@ def finished(tmp_path_factory):
     folder = write_experiment(tmp_path_factory.mktemp("finished"), RUNS, {})
     for name in RUNS:
         change_manifest(folder, name, git_revision="abc123", device="A Processor, 2 threads")
+    with chdir(folder):
+        settings.change("question", "Does z help?")
+        settings.change("expectation", [EXPECTED])
     make_report(folder)
     return folder
 
@@ -68,7 +72,7 @@ def test_figure_4_and_its_origin_are_kept_and_name_no_place_outside(project, fin
     assert "not recorded (base); abc123 (free)" in (folder / "README.md").read_text()
 
 
-def test_sections_of_a_report_are_kept_with_their_pictures(project):
+def test_sections_are_kept_with_question_expectations_and_pictures(project):
     keep.main("docs/kept", section=["curves", "bounds"])
     folder, report = project / "docs/kept", project / "report/tiny"
     assert {path.name for path in folder.iterdir()} == {"curves_target.png", "README.md"}
@@ -77,25 +81,16 @@ def test_sections_of_a_report_are_kept_with_their_pictures(project):
     text, page = (folder / "README.md").read_text(), (report / "report.md").read_text()
     assert "](curves_target.png)" in text and "figures/" not in text
     assert "](../measurement/filtering_bound.md)" in text
+    begin = text[: text.index("\n## ")].splitlines()[2:]
+    assert begin[0] == "**Question:** Does z help?"
+    assert "no difference between the bounds of free and base" in begin[4]
+    assert all(line in page for line in begin) and "<!--" not in text
     headings = re.findall("^## .*", text, re.MULTILINE)
     assert len(headings) == 2 and all(heading in page for heading in headings)
     rows = [line for line in text.splitlines() if line.startswith("| free |")]
     assert any("Free Transformer" in row for row in rows)
     assert all(row in page for row in rows[:-1])  # the last is of the trainings
     assert "`python -m pipelines.keep docs/kept --section curves --section bounds`" in text
-
-
-def test_sections_are_kept_with_the_question_and_what_became_of_the_expectations(project):
-    expected = {"arm": "free", "than": "base", "bound": "no_difference", "because": None}
-    settings.change("question", "Does z help?")
-    settings.change("expectation", [expected])
-    make_report(project)
-    keep.main("docs/kept", section=["bounds"])
-    text, page = ((project / name).read_text() for name in ("docs/kept/README.md", REPORT))
-    begin = text[: text.index("\n## ")].splitlines()[2:]
-    assert begin[0] == "**Question:** Does z help?"
-    assert "no difference between the bounds of free and base" in begin[4]
-    assert all(line in page for line in begin) and "<!--" not in text
 
 
 def test_a_heading_that_a_model_wrote_ends_no_section_and_links_to_mlflow_are_not_kept(tmp_path):

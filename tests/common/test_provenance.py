@@ -6,11 +6,7 @@ from pathlib import Path
 
 import torch
 
-from pipelines.artifacts.run_spec import RunSpec
 from pipelines.common import provenance
-from pipelines.config.load import load_experiment
-from pipelines.train.core import manifest
-from pipelines.train.core.manifest import make_manifest
 
 
 def test_a_device_is_named(monkeypatch):
@@ -22,19 +18,6 @@ def test_a_device_is_named(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "Some GPU")
     assert provenance.device_name() == "Some GPU"
-
-
-def test_a_manifest_says_where_it_was_made_and_is_the_same_run_elsewhere(workspace, monkeypatch):
-    experiment = load_experiment()
-    spec = RunSpec(experiment, next(iter(experiment.runs)))
-    here = make_manifest(spec, spec.shards())
-    monkeypatch.setattr(manifest, "device_name", lambda: "Some GPU")
-    monkeypatch.setattr(manifest, "git_revision", lambda: "abc123")
-    there = make_manifest(spec, spec.shards())
-    assert (there.device, there.git_revision) == ("Some GPU", "abc123")
-    assert here.spec_hash == there.spec_hash
-    experiment.compute.workers = 4
-    assert make_manifest(spec, spec.shards()).device == "4 × Some GPU"
 
 
 def test_a_revision_has_changes_where_code_differs_but_not_by_what_a_run_itself_writes(

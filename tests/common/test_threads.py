@@ -47,6 +47,7 @@ def test_a_thread_for_each_core_that_is_idle(machine, capsys, shares, count):
 
 
 HALF_V2 = {"cpu.max": "50000 100000", "memory.max": "900"}
+OPEN_V2 = {"cpu.max": "max 100000", "memory.max": "max"}
 HALF_V1 = {
     "cpu/cpu.cfs_quota_us": "50000",
     "cpu/cpu.cfs_period_us": "100000",
@@ -61,11 +62,8 @@ OPEN_V1 = {**HALF_V1, "cpu/cpu.cfs_quota_us": "-1", "memory/memory.limit_in_byte
     ("membership", "files", "limited"),
     [
         ("0::/a", {}, False),
-        ("0::/", {"cpu.max": "max 100000", "memory.max": "max"}, False),
-        ("0::/", HALF_V2, True),
-        ("0::/a/b", {"cpu.max": "max 100000"} | {f"a/{k}": v for k, v in HALF_V2.items()}, True),
+        ("0::/a/b", OPEN_V2 | {f"a/{k}": v for k, v in HALF_V2.items()}, True),
         ("3:cpu,cpuacct:/docker/x\n2:memory:/docker/x", HALF_V1, True),  # which is mounted alone
-        ("2:cpu:/", OPEN_V1, False),
         (
             "3:cpu,cpuacct:/x\n2:memory:/x",
             OPEN_V1 | {path.replace("/", "/x/"): text for path, text in HALF_V1.items()},

@@ -127,13 +127,10 @@ def test_ray_accepts_the_cluster_of_machines():
     assert any("make .venv/installed" in line for line in config["head_setup_commands"])
 
 
-def kubernetes() -> dict[str, dict]:
-    documents = yaml.safe_load_all((ROOT / "deploy/kuberay.yaml").read_text())
-    return {document["kind"]: document for document in documents}
-
-
 def test_the_cluster_on_kubernetes_has_fixed_workers_shared_storage_and_a_closed_head():
-    parts = kubernetes()
+    """And Ray of the version in constraints.txt."""
+    documents = yaml.safe_load_all((ROOT / "deploy/kuberay.yaml").read_text())
+    parts = {document["kind"]: document for document in documents}
     spec = parts["RayCluster"]["spec"]
     (group,) = spec["workerGroupSpecs"]
     (container,) = group["template"]["spec"]["containers"]
@@ -156,10 +153,6 @@ def test_the_cluster_on_kubernetes_has_fixed_workers_shared_storage_and_a_closed
     labels = {"ray.io/cluster": parts["RayCluster"]["metadata"]["name"]}
     assert policy["podSelector"]["matchLabels"] == labels
     assert policy["ingress"] == [{"from": [{"podSelector": {}}]}]
-
-
-def test_rays_version_is_that_of_the_constraints():
-    spec = kubernetes()["RayCluster"]["spec"]
     (version,) = re.findall(r"^ray==(.*)$", (ROOT / "constraints.txt").read_text(), re.MULTILINE)
     assert spec["rayVersion"] == version
     dockerfile = (ROOT / "deploy/Dockerfile").read_text()
@@ -167,5 +160,5 @@ def test_rays_version_is_that_of_the_constraints():
     assert base.startswith(f"rayproject/ray:{version}-")
     (image,) = re.findall(r"-t (\S+)", dockerfile)
     assert image.endswith(version)
-    for pod in (spec["headGroupSpec"], *spec["workerGroupSpecs"]):
+    for pod in (spec["headGroupSpec"], group):
         assert pod["template"]["spec"]["containers"][0]["image"] == image

@@ -18,10 +18,6 @@ FIGURES = {  # of each some figure, and its target
     },
     "latent": {"D = 32, H = 8: time": "≤ "},
     "training": {"float32, not compiled: ours ÷ Llama": "≥ 1"},
-    "decoding": {
-        "tiny, batch 2, sampled, free ÷ ours: tokens/s": "≥ 0.97",
-        "tiny, batch 1, greedy, ours ÷ Hugging Face: tokens/s": "≥ 2",
-    },
     "tokenize": {"stage ÷ tokenizers: speed": ""},
 }
 
@@ -63,7 +59,7 @@ def test_runs_and_workers_are_trained_side_by_side_and_a_worker_with_its_part_al
         asked.append((len(projects), workers, batch))
         return train(projects, workers, batch, steps) if len(asked) == 1 else 1.0
 
-    assert {*PARTS} == {*FIGURES, "side_by_side"}
+    assert {*PARTS} == {*FIGURES, "side_by_side", "decoding"}  # the latter: test_record.py
     monkeypatch.setenv("RAY_OVERRIDE_RESOURCES", "")
     monkeypatch.setattr(side_by_side, "training_speed", once)
     one, *_ = side_by_side.measure(turns=1, quick=True)

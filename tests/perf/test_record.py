@@ -4,6 +4,7 @@ import json
 import os
 import re
 from contextlib import nullcontext
+from dataclasses import replace
 from functools import partial
 from types import SimpleNamespace
 from unittest.mock import Mock
@@ -11,9 +12,12 @@ from unittest.mock import Mock
 import pytest
 import torch
 
+from ftmodel.costs.training import flops_per_token
 from perf import __main__ as perf, measure, record
 from perf.gpu import __main__ as gpu, gpu_tests
+from perf.gpu.training_step import QUICK_VOCABULARY
 from perf.record import Part
+from perf.steps import QUICK
 from pipelines import ROOT, doctor
 from pipelines.common.errors import UserError
 from tests.support.commands import call
@@ -215,7 +219,22 @@ def test_everything_is_rehearsed(in_this_process, tmp_path, monkeypatch):
     code, entries, page = run("gpu", tmp_path, "--rehearse")
     assert code == 0, page
     assert list(entries) == list(gpu.PARTS)
-    names = {figure["name"] for entry in entries.values() for figure in entry["figures"]}
-    assert {"tests passed", "1.5 B, free: model-FLOPs utilisation", "free: speed"} <= names
-    assert "speed, free ÷ baseline" in names
     assert "not measured" not in page
+    found = {each["name"]: each for entry in entries.values() for each in entry["figures"]}
+    assert found["speed, free ÷ baseline"]["median"] > 0
+    for name, target in {
+        "1.5 B, baseline: model-FLOPs utilisation": "≥ 0.4",
+        "1.5 B, free: model-FLOPs utilisation": "≥ 0.4",
+        "124 M, free: model-FLOPs utilisation": "",
+        "tiny, batch 2, sampled, free ÷ ours: tokens/s": "≥ 0.97",
+        "tiny, batch 1, greedy, ours ÷ Hugging Face: tokens/s": "≥ 2",
+        "64 tokens, memory, flex ÷ dense": "≤ 1",
+    }.items():
+        assert found[name]["target"] == target, name
+    bound = found["1.5 B: FLOPs, free ÷ baseline"]["median"]
+    assert bound > 1
+    assert found["1.5 B: time, free ÷ baseline"]["at_most"] == pytest.approx(bound + 0.015)
+    flops = flops_per_token(replace(QUICK, latent_bits=8), QUICK_VOCABULARY).total
+    share = found["1.5 B, free: model-FLOPs utilisation"]["median"]
+    reached = found["1.5 B: products"]["median"] * 1e12
+    assert share == pytest.approx(found["1.5 B, free"]["median"] * flops / reached)

@@ -86,10 +86,14 @@ def test_the_name_the_data_the_parent_evaluation_in_the_loop_code_and_torch_are_
 
 
 @arrives("compute", "workers")
-def test_it_says_how_many_devices_there_are(made, experiment):
-    assert made(experiment).device == device_name()
+def test_it_says_where_it_was_made_and_is_the_same_run_elsewhere(made, experiment, monkeypatch):
+    here = made(experiment)
+    assert here.device == device_name()
     experiment.compute.workers = 2
-    assert made(experiment).device == f"2 × {device_name()}"
+    monkeypatch.setattr(manifest_module, "git_revision", lambda: "abc123")
+    there = made(experiment)
+    assert (there.device, there.git_revision) == (f"2 × {device_name()}", "abc123")
+    assert there.spec_hash == here.spec_hash
 
 
 @rejects("manifest.differences: «, **theirs.parts→»", "what only the earlier one has goes unnamed")
