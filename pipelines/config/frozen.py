@@ -80,4 +80,4 @@ def first_difference(then: Any, now: Any, key: str = "") -> str:
 
 def in_yaml(value: Any) -> str:
     plain = json.loads(json.dumps(value))  # YAML takes no Enum
-    return yaml.safe_dump(plain, width=1000, default_flow_style=True).partition("\n")[0]
+    return yaml.safe_dump(plain, width=float("inf"), default_flow_style=True).partition("\n")[0]

@@ -78,9 +78,10 @@ def left_out(
             yield f"{prefix}{key}"
         elif isinstance(value, dict):
             yield from left_out(value, given[key], f"{prefix}{key}.")
-        elif isinstance(value, list) and value and isinstance(value[0], dict):
-            for i, (entry, as_given) in enumerate(zip(value, given[key], strict=True)):
-                yield from left_out(entry, as_given, f"{prefix}{key}.{i}.")
+        elif isinstance(value, list):
+            for i, entry in enumerate(value):
+                if isinstance(entry, dict):
+                    yield from left_out(entry, given[key][i], f"{prefix}{key}.{i}.")
 
 
 def check_listed(experiment: Experiment, group: str, name: str) -> None:

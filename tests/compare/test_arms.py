@@ -185,7 +185,8 @@ def test_baselines_rise_with_what_they_have_beside_the_model_and_the_first_of_tw
 @rejects('arms.FAMILY: «tokens", "→»', "arms of other budgets compared")
 def test_only_arms_of_the_same_data_model_tokens_and_parent_are_a_family(tmp_path):
     changes = [{}, {"model": "large"}, {"tokens": 13000}, {"data": "text"}]
-    changes += [{"init_from": {"hf": "models/llama"}}, {"init_from": {"run": "base0"}}]
+    changes += [{"init_from": {"hf": f"models/{name}"}} for name in ("llama", "qwen")]
+    changes += [{"init_from": {"run": "base0"}}]
     runs = {
         f"{name}{i}": run(kappa=kappa, **change)
         for i, change in enumerate(changes)
@@ -193,7 +194,7 @@ def test_only_arms_of_the_same_data_model_tokens_and_parent_are_a_family(tmp_pat
     }
     found = families(arms_of(write_experiment(tmp_path, runs, {})))
     assert [[arm.name for arm in family] for family in found] == [
-        [f"base{i}", f"free{i}"] for i in range(6)
+        [f"base{i}", f"free{i}"] for i in range(7)
     ]
 
 
@@ -203,6 +204,7 @@ CHILDREN = {
     for seed in (0, 1)
 }
 FROM_PARENTS = {"p_s0": run(), "p_s1": run(seed=1), **CHILDREN}
+SAME_NAME = {"a_s0": run(), "a_s1": run(seed=1), "a_s2": run(kappa=1.0, seed=2)}
 REPEATED = {"one": run(), "two": run(), "three": run(seed=1)}
 
 
@@ -214,6 +216,7 @@ REPEATED = {"one": run(), "two": run(), "three": run(seed=1)}
         (FROM_PARENTS, "p_s0 p_s1", [{"a": [0, 1], "b": [0, 1]}]),
         (FROM_PARENTS, "p_s1 a_s0 b_s1", [{"p": [0]}, {"a": [1], "b": [0]}]),
         (REPEATED, "one", [{"one": [1], "two": [0]}]),
+        (SAME_NAME, "", [{"a_s0": [0, 1], "a_s2": [2]}]),
     ],
 )
 def test_arms_and_families_do_not_depend_on_which_runs_are_finished(

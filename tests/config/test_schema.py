@@ -146,8 +146,10 @@ def test_a_threshold_that_a_token_can_reach_is_accepted(changes):
         [f"{RUN}.kappa_bits=8", f"{RUN}.kappa_warmup_steps=20", f"name={'a' * 120}"],
         [f"{RUN}.tokens=520", "evaluation.every_tokens=520"],
         ["evaluation.every_tokens=5120", f"{OPTIM}.schedule=wsd", f"{OPTIM}.warmup_steps=16"],
+        ["evaluation.particles=1", "compute={workers: 2, gpus_per_worker: 1}"],
+        ["evaluation.particles=auto", "compute={workers: 1, gpus_per_worker: 0.5}"],
     ],
-    ids=["latent", "batch", "wsd"],
+    ids=["latent", "batch", "wsd", "two workers", "half a GPU"],
 )
 def test_a_value_at_its_limit_is_accepted(changes):
     smoke(*changes)
@@ -218,6 +220,7 @@ VALUES = {  # by what is said of them
     "a worker drives one GPU": "compute.gpus_per_worker=2",
     "compute.workers is 1": "compute.strategy=fsdp",
     "lower-case": "name=a.b",
+    "auto": "evaluation.particles=many",
     "at most 120": f"name={'a' * 300}",
     "a single character": "data.stdlib.end_of_text=a",
     "empty": "data.stdlib.end_of_text='' question=",
@@ -233,6 +236,7 @@ ELSEWHERE = [  # what is named is another key than the one that was set
      "data.stdlib.parts.b.data_files", "empty, but json is a builder"),
     *((f"data.stdlib.parts.b={{{HUB}, {name}: ''}}", f"data.stdlib.parts.b.{name}", "empty")
       for name in ("subset", "revision")),
+    ("data.stdlib.parts.b={source: hub}", "data.stdlib.parts.b.dataset", "is missing"),
     ("data.stdlib.parts.B={source: hub, dataset: a}", "data.stdlib.parts.B", "lower-case"),
     (f"runs={{{'a' * 300}: {SMALLEST}}}", f"runs.{'a' * 40}… (300 characters)", "at most 120 char"),
     (f"{RUN}.latent_bits=0", f"{RUN}.kappa_bits", f"but {RUN}.latent_bits is 0; null makes"),

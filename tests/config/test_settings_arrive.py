@@ -39,7 +39,8 @@ def test_a_run_has_the_data_the_budgets_and_the_architecture_that_it_asks_for(mo
     monkeypatch.setattr(run_spec, "Shards", lambda folder: folder)
     assert spec.shards() == tokens_folder("stdlib") and spec.data is experiment.data["stdlib"]
     assert spec.optim is preset.optim
-    assert [(each.listed, each.steps) for each in spec.budgets] == [(600, 2), (1100, 4)]
+    budgets = [(each.listed, each.steps, each.annealed) for each in spec.budgets]
+    assert budgets == [(600, 2, False), (1100, 4, True)]
     assert spec.config == replace(preset.architecture, latent_bits=3, latent_block=2)
     none = {"latent_bits": 0, "latent_block": None, "latent": LatentDesign()}
     preset = experiment.models["target_small"].architecture
