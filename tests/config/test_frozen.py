@@ -40,7 +40,7 @@ def change(key, value=977):
     OmegaConf.save(params, "params.yaml")
 
 
-@rejects("Frozen.check: select(«read_params()→self.params»", "changed parameters are not noticed")
+@rejects("Frozen.check: «select(read_params(), self.params)→self.params»", "changes go unnoticed")
 @pytest.mark.parametrize("stage", STAGES)
 def test_every_setting_that_dvc_records_for_a_stage_is_compared(stage):
     name, keys = STAGES[stage]
