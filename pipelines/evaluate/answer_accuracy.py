@@ -15,7 +15,7 @@ from pipelines.evaluate.measurement import Context
 
 
 def applies(context: Context) -> bool:
-    return isinstance(context.data, ProcessData) and PROCESSES[context.data.source].answer > 0
+    return isinstance(context.data, ProcessData) and bool(PROCESSES[context.data.source].answer)
 
 
 def measure(context: Context) -> None:
@@ -26,7 +26,7 @@ def measure(context: Context) -> None:
     rows = torch.from_numpy(np.stack([chunk.tokens for chunk in chunks]))
     rng = generator(settings.seed, Purpose.ACCURACY)
     right = []
-    for part in rows.split(max(1, settings.batch_tokens // model.config.context)):
+    for part in rows.split(settings.rows(model.config.context)):
         prompt = part[:, :-answer].to(context.device)
         written = generate(model, prompt, answer, generator=rng, temperature=0).cpu()
         right.append((written == part).all(1).double())

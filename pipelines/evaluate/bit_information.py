@@ -32,18 +32,18 @@ SINGLE = len(LAGS)
 
 def applies(context: Context) -> bool:
     """Whether there are bits of z, and text that they may say something of."""
-    wanted = context.settings.bit_tokens > 0 and isinstance(context.data, TextData)
-    return wanted and context.model.latent is not None
+    latent_of_text = isinstance(context.data, TextData) and context.model.latent is not None
+    return latent_of_text and bool(context.settings.bit_tokens)
 
 
 def measure(context: Context) -> None:
     model, settings = context.model, context.settings
     chunks = list(held_out(context.shards, model.config.context, settings.bit_tokens))
-    rows = max(1, settings.batch_tokens // model.config.context)
+    rows = settings.rows(model.config.context)
     encoded = encode_chunks(model, chunks, rows, settings.seed, context.device)
     curve = persistence(encoded, settings.seed)
     context.details.persistence = curve
-    context.evaluation.persistence = {lag: curve[lag] for lag in SUMMED_UP if lag < len(curve)}
+    context.evaluation.persistence = {k: v for k, v in enumerate(curve) if k in SUMMED_UP}
     config = model.config
     # the KL of a code that tokens share is spread over them
     least = MIN_KL_BITS * config.latent_capacity / config.latent_bits
@@ -107,8 +107,8 @@ def informative_bits(
             kl=Estimate.by_document(kl[:, h], encoded.document),
             read=read[h],
             predicted=predicted[h],
-            set=contexts(encoded, chunks, shards, h, sign=1),
-            unset=contexts(encoded, chunks, shards, h, sign=-1),
+            set=contexts(encoded, chunks, shards, h, is_set=True),
+            unset=contexts(encoded, chunks, shards, h, is_set=False),
         )
         for h in ranked
         if kl[:, h].mean() >= least
@@ -116,13 +116,13 @@ def informative_bits(
 
 
 def contexts(
-    encoded: Encoded, chunks: list[Chunk], shards: Shards, bit: int, sign: int
+    encoded: Encoded, chunks: list[Chunk], shards: Shards, bit: int, is_set: bool
 ) -> list[BitContext]:
-    """Where the encoder is most certain that a bit is 1, or with ``sign`` −1 that it is 0."""
+    """Where the encoder is most certain that a bit is 1, or that it is 0."""
     tokenizer, o = shards.tokenizer(), encoded.o[:, bit]
     starts = np.cumsum([0, *map(len, chunks)])
     examples = []
-    for position in most_certain(sign * o, encoded.document, CONTEXTS):
+    for position in most_certain(o if is_set else -o, encoded.document, CONTEXTS):
         number = int(encoded.chunk[position])
         tokens, t = chunks[number].tokens.tolist(), position - int(starts[number])
         examples.append(

@@ -115,7 +115,7 @@ def score(
     Raises UserError if nothing is there.
     """
     context = model.config.context
-    rows = max(1, settings.batch_tokens // context)
+    rows = settings.rows(context)
     process = PROCESSES[data.source] if isinstance(data, ProcessData) else None
     token_bytes = None if process else shards.token_bytes()
     documents: list[int] = []
@@ -178,7 +178,7 @@ def bounds_of(
     sums = {name: v.cpu() for name, v in vars(bounds).items() if name != "log_weights"}
     log_weights = bounds.log_weights
     counts = sample_counts(settings.iwae_samples)
-    by_samples = torch.stack([importance_bound(log_weights, k) for k in counts], dim=-1)
+    by_samples = torch.stack([importance_bound(log_weights, k) for k in counts], dim=1)
     return dict(
         tokens=tokens,
         **sums,

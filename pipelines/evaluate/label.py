@@ -56,7 +56,7 @@ def measure(context: Context) -> None:
     length, width = model.config.context, model.config.latent_bits
     bits, scored = [], []
     chunks = held_out(context.shards, length, settings.tokens)
-    for batch in packed(chunks, length, max(1, settings.batch_tokens // length)):
+    for batch in packed(chunks, length, settings.rows(length)):
         draw = noise_of(batch, width, settings.seed, Purpose.LABEL, context.device)
         inputs = batch.inputs.to(context.device)
         at = model.positions(inputs)

@@ -26,7 +26,7 @@ def measure(context: Context) -> None:
     if len(documents.unique()) < 2:
         return
     rng = generator(settings.seed, Purpose.SEQUENCE_Z)
-    rows = max(1, settings.batch_tokens // model.config.context)
+    rows = settings.rows(model.config.context)
     texts = texts.to(context.device)
     q = posterior(model, texts, rows)
     donor = another_document(documents, rng)

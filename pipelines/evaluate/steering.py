@@ -20,7 +20,7 @@ from pipelines.evaluate.measurement import Context
 
 def applies(context: Context) -> bool:
     """Of a baseline, too: how far the draws of tokens alone drive continuations apart."""
-    return context.settings.steering_prompts > 0 and isinstance(context.data, TextData)
+    return bool(context.settings.steering_prompts) and isinstance(context.data, TextData)
 
 
 def measure(context: Context) -> None:

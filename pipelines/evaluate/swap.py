@@ -21,8 +21,8 @@ SAMPLES = 2  # of z from each source
 
 
 def applies(context: Context) -> bool:
-    wanted = context.settings.swap_tokens > 0 and isinstance(context.data, TextData)
-    return wanted and context.model.latent is not None
+    latent_of_text = isinstance(context.data, TextData) and context.model.latent is not None
+    return latent_of_text and bool(context.settings.swap_tokens)
 
 
 def measure(context: Context) -> None:
@@ -34,7 +34,7 @@ def measure(context: Context) -> None:
         return
     rng = generator(settings.seed, Purpose.SWAP)
     donor = another_document(documents, rng)
-    rows = max(1, settings.batch_tokens // model.config.context)
+    rows = settings.rows(model.config.context)
     ce = swapped_ce(model, texts.to(context.device), donor, SAMPLES, rows, rng)
     context.evaluation.swap = swap_figures(asdict(ce), documents, texts.shape[1] - 1)
 

@@ -55,7 +55,7 @@ def encoded(
     """The encoder's logits o of sequences (n, T + 1), all but the last token read, and the KL of
     each bit, nats, after z sampled with ``noise``; (n, T, H) each.
     """
-    size = max(1, settings.batch_tokens // model.config.context)
+    size = settings.rows(model.config.context)
     parts = zip(rows[:, :-1].split(size), noise.split(size), strict=True)
     logits, kl = zip(*(encode(model, *(x.to(device) for x in part)) for part in parts), strict=True)
     return torch.cat(logits).cpu(), torch.cat(kl).cpu()

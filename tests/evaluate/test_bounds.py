@@ -11,10 +11,18 @@ from ftmodel.inference.bounds import exact_nll, latent_bounds
 from ftmodel.inference.filtering import filtering_bound
 from ftmodel.inference.sequence_bound import nll_bound
 from pipelines.artifacts.packing import held_out, noise_of, packed
+from pipelines.artifacts.results import Estimate
 from pipelines.common.rng_streams import Purpose
 from pipelines.config.data import TextData
 from pipelines.config.schema import EvaluationConfig, Run
-from pipelines.evaluate.bounds import sample_counts, score, with_proposal
+from pipelines.evaluate import bounds as evaluate_bounds
+from pipelines.evaluate.bounds import (
+    DocumentScores,
+    results_of,
+    sample_counts,
+    score,
+    with_proposal,
+)
 from tests.evaluate.conftest import lively
 from tests.support.arrivals import arrives
 from tests.support.corpora import LENGTHS, VOCABULARY, memory_shards
@@ -100,16 +108,46 @@ def test_a_random_prefix_is_averaged_over_for_each_chunk_alone(shards):
 
 
 @rejects("bounds.score: «1:→:-1»]]", "bytes of inputs in place of targets")
-def test_bytes_are_those_of_the_tokens_that_are_predicted(shards):
-    """Where a cap leaves parts of documents out; a token's bytes are its id."""
+def test_bytes_are_those_of_the_tokens_that_are_predicted(shards, monkeypatch):
+    """Where a cap leaves parts of documents out; a token's bytes are its id. By this clock they
+    take two seconds.
+    """
+    monkeypatch.setattr(evaluate_bounds, "perf_counter", iter((3.0, 5.0)).__next__)
     settings = EvaluationConfig(tokens=100, particles=8)
     scores = score(model(0), shards, TEXT, settings, CPU)
     predicted, given = (
         [chunk.tokens[part].sum() for chunk in held_out(shards, CONTEXT, 100)]
         for part in (slice(1, None), slice(None, -1))
     )
-    assert scores.tokens.sum() <= 100
+    assert scores.tokens.sum() == 2 * scores.tokens_per_second <= 100
     assert scores.bytes.sum() == sum(predicted) != sum(given)
+
+
+def test_results_are_bits_of_documents_with_errors_over_documents():
+    """Two documents of 2 and 6 tokens, given in nats."""
+    size, nats = torch.tensor([2.0, 6.0]).double(), torch.tensor([3.0, 5.0]).double()
+    scores = DocumentScores(
+        tokens=size,
+        filtering=3 * nats,
+        elbo=4 * nats,
+        exact=nats,
+        kl_bits=nats[:, None] * torch.tensor([1.0, 2.0]),
+        iwae_by_samples=nats[:, None] * torch.tensor([2.0, 1.0]),
+        tokens_per_second=7.0,
+    )
+    results, details = results_of(scores, EvaluationConfig(iwae_samples=2))
+    assert (results.documents, results.tokens, results.tokens_per_second) == (2, 8, 7.0)
+    assert details.kl_per_bit == pytest.approx([1 / log(2), 2 / log(2)])
+    assert details.bound_bits == pytest.approx([9 / log(2), 15 / log(2)], abs=1e-6)
+    means = {k: each.mean for k, each in results.iwae_by_samples.items()}
+    assert means == pytest.approx({1: 2 / log(2), 2: 1 / log(2)})
+    assert results.gap_nats_per_token.mean == pytest.approx(2)
+    assert results.elbo_gap_nats_per_token == Estimate.over_documents(3 * nats, size)
+
+
+def test_at_least_one_row_is_scored_at_once():
+    settings = EvaluationConfig(batch_tokens=130)
+    assert [settings.rows(length) for length in (131, 130, 66, 65, 1)] == [1, 1, 1, 2, 130]
 
 
 def test_sample_counts():
