@@ -2,11 +2,9 @@
 
 import shutil
 from contextlib import redirect_stderr
-from dataclasses import replace
 from io import StringIO
 from pathlib import Path
 from types import SimpleNamespace
-from unittest.mock import Mock
 
 import pytest
 import yaml
@@ -253,38 +251,10 @@ def test_what_is_damaged_costs_only_the_steps_since_the_checkpoint_before(
     assert same_everywhere(published(), alone.weights)
 
 
-def test_several_workers_ask_for_the_time_at_every_tenth_step_alone():
-    """Each step's question would cost all of them time; one process asks nobody."""
-    alone, several = (Mock(world_size=n) for n in (1, 2))
-    steps = [SimpleNamespace(step=step) for step in range(1, 31)]
-    asked = [each.step for each in steps if Checkpoints.agreed(each, several, True)]
-    assert asked == [10, 20, 30]
-    assert all(Checkpoints.agreed(each, alone, True) for each in steps)
-
-
-@rejects(
-    "Checkpoints.save: «int(path.stem) <= trainer.global_step→path <= target»", "the newest deleted"
-)
-def test_steps_of_more_digits_than_a_name_has_room_for_are_newer(tmp_path):
+def test_a_step_of_more_digits_than_a_name_has_room_for_is_the_last_good_one(tmp_path):
     """A step of the trunk as one of a decay."""
-    steps = (99_999_998, 99_999_999, 100_000_000)
-    segment = Segment(Budget(10, steps[-1], True), steps[1], {})
+    segment = Segment(Budget(10, 10**8, True), 99_999_999, {})
     (tmp_path / "decay-10").mkdir()
-    for folder, step in (
-        (tmp_path, steps[0]),
-        (tmp_path, steps[1]),
-        (tmp_path / "decay-10", 10**8),
-    ):
-        (folder / f"{step:08d}.ckpt").touch()
+    for name in ("99999998", "99999999", "decay-10/100000000"):
+        (tmp_path / f"{name}.ckpt").touch()
     assert last_good(tmp_path, segment).endswith("decay-10/100000000.ckpt")
-
-    whole = replace(segment, trunk=steps[-1])
-    (tmp_path / "99999999.ckpt").unlink()
-    callback = Checkpoints(tmp_path, 0.0, whole, Mock(), {})
-    for step in (99_999_999, 100_000_000, 100_000_001):
-        write = Mock(side_effect=lambda path, weights_only: path.touch())
-        trainer = Mock(global_step=step, is_global_zero=True, save_checkpoint=write)
-        callback.segment = replace(whole, trunk=step)
-        callback.save(trainer)
-        kept = sorted(int(path.stem) for path in tmp_path.glob("*.ckpt"))
-        assert kept == [step - 1, step]

@@ -35,7 +35,7 @@ class Checkpoints(StepCallback):
         """``padding``: that of the run's parent, unless training goes on from a checkpoint."""
         self.root, self.seconds, self.segment = root, seconds, segment
         self.manifest, self.padding = manifest, padding
-        self.written, self.took = perf_counter(), 0.0
+        self.written, self.wait = perf_counter(), seconds
 
     def on_save_checkpoint(
         self, trainer: L.Trainer, module: L.LightningModule, checkpoint: dict[str, Any]
@@ -54,9 +54,8 @@ class Checkpoints(StepCallback):
     def on_step(self, trainer: L.Trainer) -> None:
         if self.step in self.segment.keep:
             self.keep(trainer, budget_path(self.root, self.segment.keep[self.step]))
-        wait = max(self.seconds, 20 * self.took) if self.seconds else 0.0
         leaves_trunk = self.step == self.segment.trunk and not self.segment.last
-        if leaves_trunk or self.agreed(trainer, perf_counter() - self.written >= wait):
+        if leaves_trunk or self.agreed(trainer, perf_counter() - self.written >= self.wait):
             self.save(trainer)
 
     def agreed(self, trainer: L.Trainer, due: bool) -> bool:
@@ -78,7 +77,8 @@ class Checkpoints(StepCallback):
                 cut_short.unlink()
         trainer.save_checkpoint(target, weights_only=False)
         self.written = perf_counter()
-        self.took = self.written - start
+        if self.seconds:
+            self.wait = max(self.seconds, 20 * (self.written - start))
         if trainer.is_global_zero:
             # later ones are there where a smaller budget was lost, and is trained for again
             known = [path for path in numbered(folder) if int(path.stem) <= trainer.global_step]

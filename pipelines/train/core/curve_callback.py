@@ -41,7 +41,7 @@ class CurveCallback(StepCallback):
         self.batch_tokens, self.watch = batch_tokens, watch
         self.record: Watch | None = None  # called with a resumed run's earlier rows, too
         self.rows: Curve = []
-        self.since, self.steps_since = 0.0, 0
+        self.steps_since = 0
 
     def on_save_checkpoint(
         self, trainer: L.Trainer, module: Any, checkpoint: dict[str, Any]

@@ -8,7 +8,7 @@ import lightning as L
 class StepCallback(L.Callback):
     """Calls ``on_step`` once an optimizer step, however many micro-batches that takes."""
 
-    step = 0
+    step: int
 
     def on_train_start(self, trainer: L.Trainer, module: L.LightningModule) -> None:
         self.step = trainer.global_step
