@@ -8,6 +8,7 @@ import torch
 
 from pipelines.artifacts.run_spec import RunSpec
 from pipelines.common.rng_streams import Purpose, generator, philox
+from pipelines.train.core import batches
 from pipelines.train.core.batches import FromStep, Share, StepBatches
 from pipelines.train.core.trainer import Process, SegmentTraining
 from tests.support.mutants import rejects
@@ -38,6 +39,14 @@ def test_every_window_comes_once_an_epoch_in_a_new_order():
         drawn = torch.randperm(10, generator=generator(0, Purpose.ORDER, epoch))
         assert seen[10 * epoch :][:10] == drawn.tolist()
     assert seen[:10] != seen[10:]
+
+
+def test_the_order_of_one_epoch_is_kept(monkeypatch):
+    """Drawn once, as long as its windows are read: all orders would take much memory."""
+    drawn = []
+    monkeypatch.setattr(batches, "order", lambda n, *rest: drawn.append(rest) or np.arange(n))
+    numbers(StepBatches(Numbered(), 4, 5, seed=3), [0, 1, 2, 3, 4, 0])
+    assert drawn == [(3, 0), (3, 1), (3, 0)]
 
 
 @rejects("StepBatches.__init__: ), «seed→0»", "one order for all seeds")

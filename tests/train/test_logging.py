@@ -74,30 +74,6 @@ def test_a_killed_run_goes_on_with_what_it_had_logged_of_a_row(workspace, monkey
     assert [float(row["grad_norm"]) for row in curve] == means
 
 
-@pytest.fixture
-def module():
-    module = TrainingModule.__new__(TrainingModule)
-    torch.nn.Module.__init__(module)
-    module.logged = {}
-    return module
-
-
-def test_numbers_of_any_type_are_logged_and_a_parameter_as_it_was_then(module):
-    parameter = torch.nn.Parameter(torch.zeros(()))
-    for value in (3, 0.5, parameter):
-        module.log("value", value, prog_bar=True)
-        parameter.data += 1
-    assert module.logged["value"] == [3, 0.5, 2]
-    assert all(each.is_floating_point() for each in module.logged["value"])
-
-
-def test_what_a_row_cannot_hold_is_refused(module):
-    with pytest.raises(ValueError, match="rows of the curve are means"):
-        module.log("largest", 1.0, reduce_fx="max")
-    with pytest.raises(RuntimeError):
-        module.log("vector", torch.zeros(3))
-
-
 def test_a_curve_keeps_metrics_that_not_all_rows_have(tmp_path):
     rows = [
         CurveRow(1, 10, 2.0, 1.5, 0.1, 100.0, kl_bits=0.5, hinge_nats=0.25),

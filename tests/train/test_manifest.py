@@ -83,6 +83,7 @@ def test_the_name_the_data_the_parent_evaluation_in_the_loop_code_and_torch_are_
     monkeypatch.setattr("torch.__version__", "9.9")
     known.append(made(experiment))
     assert len({manifest.spec_hash for manifest in known}) == len(known)
+    assert all(len(manifest.spec_hash) == 16 for manifest in known)
 
 
 @arrives("compute", "workers")

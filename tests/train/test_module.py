@@ -2,9 +2,8 @@
 
 from copy import deepcopy
 from dataclasses import replace
-from itertools import count
-from math import log
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -20,7 +19,7 @@ from pipelines.artifacts.run_spec import RunSpec
 from pipelines.artifacts.tokens.shards import Shards
 from pipelines.config.load import load_experiment
 from pipelines.config.schema import Optim, OptimizerName, Run, Schedule
-from pipelines.train.core import curve_callback, module as train_module, trainer
+from pipelines.train.core import module as train_module, trainer
 from pipelines.train.core.module import NonFinite, TrainingModule
 from pipelines.train.core.segments import segments
 from pipelines.train.core.trainer import Process, SegmentTraining
@@ -70,7 +69,7 @@ def test_the_optimizer_is_adamw_with_the_betas_and_the_learning_rate_of_the_sett
     optimizer = make().configure_optimizers()["optimizer"]
     assert type(optimizer) is torch.optim.AdamW
     for group in optimizer.param_groups:
-        assert (group["betas"], group["initial_lr"]) == ((0.6, 0.8), 0.3)
+        assert (group["betas"], group["initial_lr"], group["fused"]) == ((0.6, 0.8), 0.3, True)
 
 
 @arrives("optim", "latent_lr")
@@ -85,6 +84,16 @@ def test_latent_lr_multiplies_the_learning_rate_of_the_latent_alone():
         rate = 0.1 if name in module.copied else 0.3
         rate *= 4 if name.startswith("latent.") else 1
         assert group["initial_lr"] == pytest.approx(rate), name
+
+
+def test_the_first_group_has_the_learning_rate_of_the_settings():
+    """Whatever the first parameter has: it is that of the curve."""
+    module = make(optim=MUON)
+    first, _ = next(module.model.named_parameters())
+    module.copied, module.run.init_from.copied_lr = {first}, 0.1
+    optimizer = module.configure_optimizers()["optimizer"]
+    assert optimizer.param_groups[0]["initial_lr"] == 0.3
+    assert by_name(module)[first]["initial_lr"] == 0.1
 
 
 def hidden(name):
@@ -142,6 +151,40 @@ def test_the_loss_is_weighed_by_the_beta_of_the_run(workspace):
     total, ce, hinge = (module.logged[name][0] for name in ("loss", "ce", "hinge"))
     assert hinge > 0
     torch.testing.assert_close(total, ce + hinge / 4)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_the_loss_of_several_workers_is_averaged_over_them(workers):
+    module = make(latent_bits=0, kappa=None)
+    reduce = Mock(return_value=torch.ones(()))
+    module._trainer = SimpleNamespace(
+        world_size=workers, global_step=0, strategy=SimpleNamespace(reduce=reduce)
+    )
+    given = []
+    module.training_loss = lambda *arguments: (
+        given.append(arguments[6]) or training_loss(*arguments[:6])
+    )
+    module.training_step({"tokens": torch.zeros(2, 9).long(), "windows": torch.arange(2)}, 0)
+    assert given == [module.over_workers if workers == 2 else None]
+    assert {*module.logged} == {"loss", "ce"}
+    assert module.over_workers(torch.zeros(())) == 1
+    assert reduce.call_args.kwargs == {"reduce_op": "mean"}
+
+
+def test_numbers_of_any_type_are_logged_and_a_parameter_as_it_was_then():
+    module, parameter = make(), torch.nn.Parameter(torch.zeros(()))
+    for value in (3, 0.5, parameter):
+        module.log("value", value, prog_bar=True)
+        parameter.data += 1
+    assert module.logged["value"] == [3, 0.5, 2]
+    assert all(each.is_floating_point() for each in module.logged["value"])
+
+
+def test_what_a_row_cannot_hold_is_refused():
+    with pytest.raises(ValueError, match="rows of the curve are means"):
+        make().log("largest", 1.0, reduce_fx="max")
+    with pytest.raises(RuntimeError):
+        make().log("vector", torch.zeros(3))
 
 
 @arrives("optim", "schedule decay warmup_steps")
@@ -229,21 +272,24 @@ def test_a_spike_is_skipped_said_and_counted_also_by_a_resumed_run(workspace, mo
 
 
 @rejects("TrainingModule.note: «[-NORMS:]→»", "the median of all steps since the first")
-def test_norms_that_stay_larger_are_no_spikes_once_they_are_half_of_the_last_hundred():
-    """Nothing is skipped before there is a median to speak of; a norm is not in its own median."""
+def test_norms_that_stay_larger_are_no_spikes_once_they_are_half_of_the_last_hundred(capsys):
+    """Nothing is skipped before there is a median to speak of; a norm is not in its own median.
+    Rank 0 alone says so.
+    """
     module = make(optim=replace(OPTIM, skip_spikes=2.0))
     module._trainer = SimpleNamespace(global_step=0, global_rank=1)
-    for norm in [1.0] * 19 + [9.0] + [1.0] * 130 + [3.0] * 200:
+    for norm in [1.0] * 19 + [9.0, 9.0] + [1.0] * 10 + [2.0] + [1.0] * 118 + [3.0] * 200:
         module.note(norm)
     skipped = [int(each) for each in module.logged["skipped_steps"]]
-    assert [i for i, each in enumerate(skipped) if each] == [*range(150, 200)]
+    assert [i for i, each in enumerate(skipped) if each] == [20, *range(150, 200)]
     medians = [each.item() for each in module.logged["gradient_norm_median"]]
     assert [medians[i] for i in (0, 20, 199, 200, 201, 349)] == [1, 1, 1, 2, 3, 3]
+    assert not capsys.readouterr().err
 
 
 @arrives("optim", "skip_spikes")
 @rejects("TrainingModule.note: «self.zero_grad()→pass»", "a spike that is only counted")
-def test_a_skipped_step_changes_neither_weights_nor_moments():
+def test_a_skipped_step_changes_neither_weights_nor_moments(capsys):
     module = make(optim=replace(OPTIM, skip_spikes=2.0))
     module._trainer = SimpleNamespace(global_step=30, global_rank=0)
     optimizer = module.configure_optimizers()["optimizer"]
@@ -258,6 +304,7 @@ def test_a_skipped_step_changes_neither_weights_nor_moments():
     after = optimizer.state_dict()["state"]
     assert all(same(moments[index], after[index]) for index in after)
     assert [int(each) for each in module.logged["skipped_steps"]] == [0] * 21 + [1]
+    assert capsys.readouterr().err.count("step 31 is skipped") == 1
 
 
 @rejects(
@@ -276,43 +323,6 @@ def test_the_gradient_norms_of_the_latent_are_of_before_the_clipping():
     }
     assert norms["encoder"].item() == pytest.approx(2 * of_encoder**0.5)
     assert norms["post_sampler"].item() == pytest.approx(3 * latent.post_sampler.numel() ** 0.5)
-
-
-@pytest.mark.parametrize(("kappa", "share"), [(0.4, 0.5), (0.0, None)])
-def test_a_bit_is_in_use_above_a_tenth_of_its_share_of_kappa(kappa, share):
-    """Of four, whose KL is 0.01 bits on the limit; without κ there is no limit."""
-    callback = curve_callback.CurveCallback(None, 1, set(), 8, kappa=kappa)
-    kl = torch.tensor([0.02, 0.011, 0.009, 0.0]) * log(2)
-    logged = {name: [torch.ones(())] for name in ("loss", "ce", "kl", "hinge")}
-    module = SimpleNamespace(logged=logged | {"kl_of_bits": [0.5 * kl, 1.5 * kl]})
-    strategy = SimpleNamespace(root_device=torch.device("cpu"))
-    optimizer = SimpleNamespace(param_groups=[{"lr": 0.1}])
-    lightning = SimpleNamespace(
-        lightning_module=module, strategy=strategy, world_size=1, optimizers=[optimizer]
-    )
-    assert callback.make_row(lightning).others.get("bits_in_use") == share
-
-
-@rejects("CurveCallback.make_row: =«steps→self.step»", "the speed of a row from the beginning on")
-def test_rows_of_the_curve_are_in_the_units_that_they_are_named_by(workspace, monkeypatch):
-    """KL in bits, everything else in nats, speed in tokens of the row's own steps; each step is a
-    row, and takes a second by this clock.
-    """
-
-    def record(*arguments):
-        losses.append(training_loss(*arguments))
-        return losses[-1]
-
-    losses = []
-    monkeypatch.setattr(train_module, "training_loss", record)
-    monkeypatch.setattr(curve_callback, "perf_counter", count().__next__)
-    _, rows = train_run()
-    assert len(rows) == len(losses) == 20
-    for row, loss in zip(rows, losses, strict=True):
-        nats = float(row["loss_nats"]), float(row["ce_nats"]), float(row["hinge_nats"])
-        assert nats == pytest.approx((loss.total.item(), loss.ce.item(), loss.hinge.item()))
-        assert float(row["kl_bits"]) == pytest.approx(loss.kl.item() / log(2))
-        assert float(row["tokens_per_second"]) == 8 * 65
 
 
 def built(name=RUN, data="target", masked=False, **changes):
@@ -382,7 +392,12 @@ def test_a_document_starts_with_its_end_of_text():
     batch = {"tokens": tokens, "windows": torch.arange(2), "noise": torch.rand(2, 8, 3)}
     loss = module.training_step(batch, 0)
     arguments = (module.model, tokens[:, :-1], tokens[:, 1:], batch["noise"], 0.5)
-    assert torch.equal(loss, training_loss(*arguments, documents).total)
+    expected = training_loss(*arguments, documents)
+    assert torch.equal(loss, expected.total)
+    for name in ("ce", "kl", "hinge"):
+        assert module.logged[name] == [getattr(expected, name)]
+    assert module.logged["loss"] == [expected.total]
+    assert torch.equal(torch.cat(module.logged["kl_of_bits"]), expected.kl_of_bits)
     assert not torch.equal(loss, training_loss(*arguments).total)
 
 

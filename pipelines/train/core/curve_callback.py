@@ -32,8 +32,8 @@ class CurveCallback(StepCallback):
         every: int,
         ends: set[int],
         batch_tokens: int,
-        watch: Watch | None = None,
-        kappa: float = 0.0,
+        watch: Watch | None,
+        kappa: float,
     ) -> None:
         """``kappa``: the KL of a latent in use, bits per token (see kl_of_use); 0: not known."""
         self.kappa = kappa
