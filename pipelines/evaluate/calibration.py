@@ -83,7 +83,7 @@ def filter_estimates(
     draw their z each by itself, and all of a batch run at once.
     """
     particles, config, parts = settings.particles, model.config, []
-    context, alone = config.context, config.random_prefix > 0
+    context, alone = config.context, bool(config.random_prefix)
     assert isinstance(particles, int), "particles are picked before the filter runs"
     rows = settings.batch_tokens // context
     if stratify:

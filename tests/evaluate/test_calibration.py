@@ -61,17 +61,24 @@ def test_a_filter_is_calibrated_on_training_text(shards):
 
 
 @pytest.mark.parametrize(
-    ("end", "part"), [(0, [0, 4, 5, 6, 0]), (9, [0, 1, 2, 0, 4, 5, 6, 0]), (None, [0, 1, 2, 0, 4])]
+    ("ids", "end", "part"),
+    [
+        ([0, 1, 2, 0, 4, 5, 6, 0], 0, [0, 4, 5, 6, 0]),
+        ([0, 1, 2, 0, 4, 5, 6, 0], 9, [0, 1, 2, 0, 4, 5, 6, 0]),
+        ([0, 1, 2, 0, 4], None, [0, 1, 2, 0, 4]),
+        ([0, 1, 2, 0, 4, 5, 6], 0, [0, 1, 2, 0]),  # the first of two as long
+    ],
 )
-def test_a_calibration_chunk_lies_in_one_document(end, part):
-    ids = np.array([0, 1, 2, 0, 4, 5, 6, 0][: None if end is not None else 5])
-    assert part_of(ids, end).tolist() == part
+def test_a_calibration_chunk_lies_in_one_document(ids, end, part):
+    assert part_of(np.array(ids), end).tolist() == part
 
 
 @rejects("calibration.calibrated: index=«particles→chunk.index»", "noise that ignores the number")
 @rejects("calibration.calibrated: «CALIBRATION→FILTER»", "calibrated with the scored noise")
 def test_what_a_calibration_runs(shards, model, monkeypatch):
-    """Every share with the same noise, and then new noise for each number of particles."""
+    """Every share with the same noise, and then new noise for each number of particles. What has a
+    proposal of its own has no share.
+    """
     calls = []
 
     def record(model, chunks, settings, filters, purpose, device):
@@ -80,10 +87,17 @@ def test_what_a_calibration_runs(shards, model, monkeypatch):
         return torch.tensor([[1.0], [9.0], [9.0], [9.0]]) * settings.proposal + 20
 
     monkeypatch.setattr(calibration, "filter_estimates", record)
-    for proposal, shares in ((None, [0, 1 / 16, 1 / 8, 1 / 4, 1 / 2]), (0.7, [0.7])):
+    monkeypatch.setattr(calibration, "enumerable", lambda _: False)
+    one_code, prefixed = tiny(3, 50, CONTEXT, latent={"per": "sequence"}), tiny(0, random_prefix=1)
+    for each, proposal, shares in (
+        (model, None, [0, 1 / 16, 1 / 8, 1 / 4, 1 / 2]),
+        (model, 0.7, [0.7]),
+        (one_code, 0.7, [0]),
+        (prefixed, None, [0]),
+    ):
         calls.clear()
         settings = replace(SETTINGS, proposal=proposal)
-        found = calibrated(model, shards, settings, SCORED, CPU)
+        found = calibrated(each, shards, settings, SCORED, CPU)
         assert {call[2:4] for call in calls} == {(4, Purpose.CALIBRATION)}
         assert [call[1] for call in calls[: len(shares)]] == shares
         assert all(call[4] == {call[0]} for call in calls)
@@ -105,7 +119,8 @@ def test_the_scored_bound_is_of_what_was_picked(shards, model, monkeypatch):
     )
     filter_estimates(model, chunks, replace(given, particles=32), 2, Purpose.FILTER, CPU)
     filters = filter_estimates(model, chunks, given, 2, Purpose.FILTER, CPU)
-    assert rows == [4, 2]
+    filter_estimates(model, chunks, replace(given, batch_tokens=1), 2, Purpose.FILTER, CPU)
+    assert rows == [4, 2, 1]
     torch.testing.assert_close(scores.filtering.sum(), merged(filters).sum())
     evaluation, _ = results_of(scores, settings)
     bound = evaluation.bits_per_token.filtering
