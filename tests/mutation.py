@@ -45,7 +45,7 @@ PIPELINES = {  # which tests are closest
     "cluster": ["cluster", "sweep", "commands/test_job.py"],
     "common": ["common", "commands", "data", "parallel", "export"],
     "compare": ["compare"],
-    "config": ["config", "compare", "sweep"],
+    "config": ["config", "compare", "suite/test_pass_at_k.py", "sweep"],
     "data": ["data"],
     "evaluate": ["evaluate"],
     "export": ["export"],

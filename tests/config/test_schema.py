@@ -1,5 +1,6 @@
 """Configuration: what ships is valid, and each mistake is one line that names its key."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from pipelines.common.errors import UserError
 from pipelines.compose import compose_config
 from pipelines.config.data import TextData
 from pipelines.config.load import parse
+from pipelines.config.suite import SuiteTask
 from tests.support.mutants import rejects
 from tests.support.settings import changed, composed_by_hydra, refusal, smoke
 
@@ -376,6 +378,11 @@ def test_a_proposal_for_the_filter_is_refused_where_no_run_has_a_filter():
     smoke(*changes[:-1], "evaluation.proposal=0.25")
     with pytest.raises(UserError, match=r"evaluation\.proposal: 0\.25 has no effect"):
         smoke(*changes, "evaluation.proposal=0.25")
+
+
+def test_a_score_is_named_as_the_suite_says_or_as_the_harness_does():
+    task = SuiteTask(task="piqa", key="acc_norm,none")
+    assert (task.label, replace(task, metric="accuracy").label) == ("acc_norm", "accuracy")
 
 
 def test_one_expectation_of_two_arms_is_enough():

@@ -215,8 +215,11 @@ def test_a_score_between_right_and_wrong_is_refused(monkeypatch):
     ],
 )
 def test_settings_that_cannot_be_are_named(changes, words):
-    asked = replace(PassAtK(4, [1, 4], [0.8], ["idioms"]), **changes)
+    """Those at their limits are taken."""
+    fits = PassAtK(4, [1, 4], [0.8], ["idioms"])
+    asked = replace(fits, **changes)
     whole = settings(name="mini", tasks={"idioms": IDIOMS}, pass_at_k=asked)
+    check_values("suite", replace(whole, pass_at_k=fits))
     with pytest.raises(ValueError, match=rf"^suite\.pass_at_k\.{words}"):
         check_values("suite", whole)
     if changes != {"samples": -1}:
