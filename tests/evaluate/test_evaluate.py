@@ -364,9 +364,15 @@ def test_a_run_can_be_resumed_until_its_figures_are_written(workspace, monkeypat
     with monkeypatch.context() as patch, pytest.raises(UserError, match=words):
         patch.setattr(stage, "evaluate", Mock(side_effect=oom))
         measure(RunSpec(experiment, RUN))
-    full = OSError(ENOSPC, "No space left on device")
+    write = stage.results.write
+
+    def fill_up(path, content):
+        if path.name == "details.json":
+            raise OSError(ENOSPC, "No space left on device")
+        write(path, content)
+
     with monkeypatch.context() as patch, pytest.raises(OSError, match="No space"):
-        patch.setattr(stage.results, "write", Mock(side_effect=full))
+        patch.setattr(stage.results, "write", fill_up)
         measure(RunSpec(experiment, RUN))
     assert all(path.exists() for path in kept)
     measure(RunSpec(experiment, RUN), clean_up=False)
@@ -394,11 +400,12 @@ def test_a_latent_has_collapsed_if_it_was_unused_for_the_last_third_of_the_curve
     experiment = parse(compose_config(["experiment=smoke"]), "conf")
     experiment.runs[RUN].kappa_bits = kappa
     curve = [
-        SimpleNamespace(step=2 * i, tokens=520, kl_bits=bits) for i, bits in enumerate(kl_bits, 1)
+        SimpleNamespace(step=2 * i, tokens=520 * i, kl_bits=bits)
+        for i, bits in enumerate(kl_bits, 1)
     ]
     model = tiny(5, latent={"per": per})
     evaluation, _ = stage.measure_all(RunSpec(experiment, RUN), model, None, curve)
-    assert evaluation.collapsed is expected
+    assert (evaluation.collapsed, evaluation.trained_tokens) == (expected, 6 * 520)
 
 
 @pytest.mark.parametrize("content", ["", "step,tokens\\n1,x\\n", "loss_nats\\n1\\n"])

@@ -156,7 +156,7 @@ def test_paths_and_clusters_are_measured_repeatably(figures_of, monkeypatch):
     again = figures_of(chunks, batch_tokens=32)
     assert again.other.mean == pytest.approx(first.other.mean, rel=1e-6)
     assert again.path[1].end.mean == pytest.approx(first.path[1].end.mean, rel=1e-4)
-    bits = 16 * LN2 * torch.ones(5, 6).double()  # one a token
+    bits = 16 * LN2 * torch.arange(1, 6).double()[:, None].expand(-1, 6)  # one a token at first
     known = PathCE(3 * bits, 5 * bits, bits, bits)
     monkeypatch.setattr(sequence_z, "interpolated_ce", lambda *_: known)
     by_document = torch.eye(4).double()[torch.tensor([0, 0, 1, 2, 2, 3])]
@@ -169,6 +169,7 @@ def test_paths_and_clusters_are_measured_repeatably(figures_of, monkeypatch):
 def test_documents_of_one_text_have_no_pairs_and_a_single_document_nobody_to_lead_to(figures_of):
     assert figures_of([chunk(d, 16, d) for d in range(4)]).clusters is None
     assert figures_of([chunk(4, 16, i) for i in range(3)]) is None
+    assert figures_of([chunk(4, 16, 0), chunk(5, 16, 1)]).texts == 2
 
 
 @rejects("sequence_z.path: «of_end→documents», step", "the end's text in the document of the start")
@@ -210,5 +211,7 @@ def test_half_of_the_bits_bring_their_share():
     )
     assert all(share.se > 0 for share in shares(end).values())
     assert not shares(end.flip(0))
-    noisy = torch.tensor([[8.0, 4], [7, 6], [5, 4], [4, 4], [2, 6]]).double()
-    assert not shares(noisy), "4 ± 8"
+    for gains, clear in (((5.0, 2.0), True), ((10.0, 2.0), False)):  # 3.5 ± 1.5 and 6 ± 4
+        ends = torch.zeros(5, 2).double()
+        ends[0] = torch.tensor(gains)
+        assert bool(shares(ends)) is clear

@@ -25,6 +25,11 @@ OPERATORS = (
     *("ReplaceTrueWithFalse", "ReplaceFalseWithTrue", "ReplaceAndWithOr", "ReplaceOrWithAnd"),
     *("AddNot", "ZeroIterationForLoop", "ReplaceBreakWithContinue"),
 )
+NO_RESULT = {  # arguments: lengths that are asserted, what is on the screen when
+    ("zip", "strict"),
+    ("print", "flush"),
+    ("Bar", "leave"),
+}
 
 
 @dataclass(frozen=True)
@@ -46,10 +51,10 @@ class Mistake:
 
 
 def behaviour(source: str) -> str | None:
-    """The syntax tree without annotations, decorators of classes and assertions (those of zip's
-    lengths, too), on which no result depends, and without the test whether a module is the
-    program, which only a process of its own can pass. None if the source is not Python, which an
-    operator may make of it.
+    """The syntax tree without annotations, decorators of classes, assertions and the arguments in
+    NO_RESULT, on which no result depends, and without the test whether a module is the program,
+    which only a process of its own can pass. None if the source is not Python, which an operator
+    may make of it.
     """
     try:
         tree = ast.parse(source)
@@ -64,8 +69,9 @@ def behaviour(source: str) -> str | None:
             isinstance(node, ast.If) and "__name__" in ast.unparse(node.test)
         ):
             node.test = ast.Constant(True)
-        if isinstance(node, ast.Call) and ast.unparse(node.func) == "zip":
-            node.keywords = []
+        if isinstance(node, ast.Call):
+            name = ast.unparse(node.func)
+            node.keywords = [each for each in node.keywords if (name, each.arg) not in NO_RESULT]
     return ast.dump(tree)
 
 
