@@ -18,6 +18,14 @@ def of_bytes(make_model):
     return lambda **shape: make_model(vocab_size=256, **shape)
 
 
+def test_codes_of_up_to_16_bits_differ(rng):
+    """Of 1,000 random ones of 16 bits eight pairs would be the same."""
+    assert len(steering.different_codes(16, 1000, rng).unique()) == 1000
+    assert sorted(steering.different_codes(2, 9, rng).tolist()) == [0, 1, 2, 3]
+    bits = steering.different_codes(40, 500, rng)[:, None] >> torch.arange(40) & 1
+    assert bits.double().mean(0).sub(0.5).abs().max() < 0.13  # 6 se
+
+
 @rejects("steering.continuations: -1, -1)«→.clone().uniform_()»", "a z of the prompt for each row")
 def test_a_z_is_the_same_at_every_new_token_and_the_prompt_s_in_every_row(
     of_bytes, figures_of, noises

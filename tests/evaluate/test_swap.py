@@ -9,6 +9,7 @@ import torch
 from ftmodel.analysis.code_clusters import with_permutations
 from ftmodel.designs.hinge import LN2
 from ftmodel.inference.interpolation import SHARES, PathCE
+from ftmodel.inference.swap import SwappedCE
 from pipelines.config.data import ProcessData, TextData
 from pipelines.config.schema import EvaluationConfig
 from pipelines.evaluate import (
@@ -115,7 +116,7 @@ def test_figures_are_bits_per_token_over_documents():
     assert figures.own.se == pytest.approx(2 * 4 / 12), "20 and 16 bits of 8 and 4 tokens"
 
 
-def test_a_decoder_that_reads_z_is_measured_and_repeatably(make_model, measured):
+def test_a_decoder_that_reads_z_is_measured_and_repeatably(make_model, measured, monkeypatch):
     def of(**settings):
         chunks = [chunk(d, 16, i) for i, d in enumerate((0, 0, 1, 2, 3))]
         return measured(swap, make_model().eval(), chunks, **settings)[0].swap
@@ -124,6 +125,9 @@ def test_a_decoder_that_reads_z_is_measured_and_repeatably(make_model, measured)
     assert first.texts == 5 and first.other_minus_own.mean != 0
     assert of() == first
     assert of(batch_tokens=32).own.mean == pytest.approx(first.own.mean, rel=1e-6)
+    bits = 16 * LN2 * torch.ones(5).double()  # one a token
+    monkeypatch.setattr(swap, "swapped_ce", lambda *_: SwappedCE(bits, bits, bits, bits))
+    assert of().own.mean == pytest.approx(1)
 
 
 def test_a_single_document_has_nobody_to_swap_with_which_is_said(make_model, measured, capsys):

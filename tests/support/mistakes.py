@@ -25,10 +25,12 @@ OPERATORS = (
     *("ReplaceTrueWithFalse", "ReplaceFalseWithTrue", "ReplaceAndWithOr", "ReplaceOrWithAnd"),
     *("AddNot", "ZeroIterationForLoop", "ReplaceBreakWithContinue"),
 )
-NO_RESULT = {  # arguments: lengths that are asserted, what is on the screen when
+NO_RESULT = {  # arguments: lengths that are asserted, what is on the screen when, layout
     ("zip", "strict"),
     ("print", "flush"),
     ("Bar", "leave"),
+    ("Bar", "delay"),
+    ("dumps", "indent"),
 }
 
 
