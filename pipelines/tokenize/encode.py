@@ -78,7 +78,7 @@ def row_chunks(
                     f"{part}: document {name!r} has {len(encoding.ids)} symbols, a row has {row}"
                 )
         ids = np.array([encoding.ids for encoding in encoded], np.uint32)
-        return ids.reshape(-1), len(batch), sum(len(text) for _, text in batch)
+        return ids.ravel(), len(batch), sum(len(text) for _, text in batch)
 
     yield from map(encode, corpus.batches(documents, ENCODED_BYTES // 4, lambda _: row))
 
