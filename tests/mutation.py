@@ -41,7 +41,7 @@ MODEL = ["analysis", "conversion", "costs", "designs", "inference", "kernels", "
 MODEL += ["schedule", "synthetic"]  # the first is a module
 MODEL_TESTS = [*MODEL, "evaluate", "test_costs.py", "test_scaling.py"]
 PIPELINES = {  # which tests are closest
-    "artifacts": ["artifacts", "data", "tokenize", "export"],
+    "artifacts": ["artifacts", "tokenize/test_vocabulary.py"],
     "cluster": ["cluster", "sweep", "commands/test_job.py"],
     "common": ["common", "commands", "data", "parallel", "export"],
     "compare": ["compare"],

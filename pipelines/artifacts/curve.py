@@ -39,8 +39,8 @@ class CurveRow:
         """All by name, in the order of the file; what is None is left out."""
         row = {"step": self.step, "tokens": self.tokens, "loss_nats": self.loss_nats}
         row["ce_nats"] = self.ce_nats
-        if self.kl_bits is not None and self.hinge_nats is not None:
-            row |= {"kl_bits": self.kl_bits, "hinge_nats": self.hinge_nats}
+        latent = {"kl_bits": self.kl_bits, "hinge_nats": self.hinge_nats}
+        row |= {name: value for name, value in latent.items() if value is not None}
         row |= {"learning_rate": self.learning_rate, "tokens_per_second": self.tokens_per_second}
         return row | self.others
 

@@ -45,7 +45,8 @@ def validate(kind: type[T], content: bytes) -> T:
     try:
         return adapter.validate_json(content)
     except ValidationError as error:
-        places = [e["loc"] for e in error.errors() if e["type"] == "float_type" and not e["input"]]
+        null = ("float_type", None)
+        places = [e["loc"] for e in error.errors() if (e["type"], e["input"]) == null]
         if len(places) < error.error_count():
             raise
     value = json.loads(content)

@@ -43,7 +43,7 @@ class SampledScore:
     samples: int  # n, of each prompt
     pass_at: dict[int, TaskScore]  # by k: the unbiased estimate from n
     distinct: TaskScore  # distinct answers ÷ n
-    seconds: float = 0.0
+    seconds: float
 
     def figures(self) -> dict[str, TaskScore]:
         """By name: pass_at_1, pass_at_10, distinct."""

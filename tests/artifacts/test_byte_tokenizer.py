@@ -1,11 +1,28 @@
 """Byte tokenizers: any bytes come back, with the tokens of the library's own encoder."""
 
+import pytest
 from hypothesis import example, given, settings, strategies as st
 from tokenizers import Tokenizer, pre_tokenizers as pre
 
-from pipelines.artifacts.tokens.byte_tokenizer import CHARACTERS, ByteTokenizer
+from pipelines.artifacts.tokens.byte_tokenizer import (
+    ByteTokenizer,
+    byte_characters,
+    read_tokenizer,
+    spelled,
+    stretches,
+)
+from pipelines.common.errors import UserError
 from tests.support.mutants import rejects
-from tests.support.tokenizers import END, MIXED, STYLES, TEXT, byte_tokenizer, encode, every_style
+from tests.support.tokenizers import (
+    END,
+    MIXED,
+    STYLES,
+    TEXT,
+    byte_tokenizer,
+    encode,
+    every_style,
+    llama_3,
+)
 
 
 @rejects(
@@ -22,6 +39,7 @@ from tests.support.tokenizers import END, MIXED, STYLES, TEXT, byte_tokenizer, e
 @example(text=b"\xf0\x9f\x8e")  # three quarters of a character
 @example(text=b"a\xed\xa0\x80b\xc0\x80")  # a surrogate, an overlong zero
 @example(text=END.encode())
+@example(text="a▁ lost ".encode())
 @example(text="e\u0301  <tool> \r\n".encode())
 def test_any_bytes_come_back(style, text):
     tokens = byte_tokenizer(style)
@@ -65,7 +83,26 @@ def test_what_is_saved_is_what_is_used(style, tmp_path):
 
 
 def test_the_characters_of_bytes_are_those_of_tokenizers():
-    assert set(CHARACTERS) == set(pre.ByteLevel.alphabet())
+    characters = byte_characters()
+    assert set(characters) == set(pre.ByteLevel.alphabet())
     for text in ("".join(map(chr, range(128))), "ÿ"):
         pairs = pre.ByteLevel(add_prefix_space=False, use_regex=False).pre_tokenize_str(text)
-        assert "".join(word for word, _ in pairs) == "".join(CHARACTERS[b] for b in text.encode())
+        assert "".join(word for word, _ in pairs) == "".join(characters[b] for b in text.encode())
+
+
+def test_only_what_is_not_utf_8_goes_by_its_bytes():
+    assert stretches("a▁b".encode()) == ["a▁b"]
+    assert stretches("a▁b".encode(), fallback=True) == ["a", "▁".encode(), "b"]
+    assert stretches(b"ab\xff\xfecd\xff") == ["ab", b"\xff\xfe", "cd", b"\xff"]
+    assert (spelled("Ġa"), spelled("▁a", fallback=True)) == (b" a", b" a")
+
+
+def test_a_post_processor_adds_no_token():
+    assert encode(ByteTokenizer(llama_3(), END), b"def") == encode(
+        byte_tokenizer("llama_3"), b"def"
+    )
+
+
+def test_a_folder_is_no_tokenizer(tmp_path):
+    with pytest.raises(UserError, match=r"not a file$"):
+        read_tokenizer(tmp_path)

@@ -1,15 +1,29 @@
-"""A model is read back as it was trained."""
+"""A model is read back as it was trained, and checkpoints are told apart."""
 
 import os
 from dataclasses import asdict
+from types import SimpleNamespace
 
 import pytest
 import torch
 
 from ftmodel.costs.training import parameters
-from pipelines.artifacts.checkpoint import ENTRY, PREFIX, Manifest, load_model, read_checkpoint
+from pipelines.artifacts.checkpoint import (
+    ENTRY,
+    PREFIX,
+    Manifest,
+    check_vocabulary,
+    load_model,
+    numbered,
+    peek,
+    read_checkpoint,
+    remove_finished,
+)
+from pipelines.artifacts.paths import JOURNAL
 from pipelines.common.errors import UserError
 from tests.support.mutants import rejects
+
+MANIFEST = Manifest("e", "r", {}, {}, 11, data_hash="d", spec_hash="s")
 
 
 @rejects("checkpoint.load_model: (weights«→, assign=True»", "tied weights untied by reading")
@@ -37,3 +51,45 @@ def test_nobody_is_advised_to_run_what_a_foreign_file_brings(tmp_path):
     with pytest.raises(UserError, match="more than tensors, numbers and texts") as caught:
         read_checkpoint(path)
     assert "weights_only" not in str(caught.value) and "safe_globals" not in str(caught.value)
+
+
+@rejects("checkpoint.numbered: «int(path.stem)→path.name»", "checkpoints in order of names")
+def test_a_foreign_name_is_no_step(tmp_path):
+    for name in ("99999999", "100000000", "0foreign", "00000001-mine"):
+        (tmp_path / f"{name}.ckpt").touch()
+    assert [path.stem for path in numbered(tmp_path)] == ["99999999", "100000000"]
+
+
+def test_a_damaged_tensor_is_found_where_tensors_are_read(tmp_path):
+    path, tensor = tmp_path / "last.ckpt", torch.arange(1.0, 100.0)
+    torch.save({"a": tensor, ENTRY: MANIFEST.entry}, path)
+    right, wrong = (each.numpy().tobytes() for each in (tensor, -tensor))
+    assert right in path.read_bytes()
+    path.write_bytes(path.read_bytes().replace(right, wrong))
+    assert peek(path) == MANIFEST
+    with pytest.raises(UserError, match=r"not a readable checkpoint \(bad checksum of .*data/0\)"):
+        read_checkpoint(path)
+
+
+def test_of_a_finished_run_only_its_own_checkpoints_are_deleted(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for foreign in ([], ["budgets/notes"]):
+        for name in ("20.ckpt", "decay-9/20.ckpt", "budgets/20.ckpt", JOURNAL, *foreign):
+            (MANIFEST.resume / name).parent.mkdir(parents=True, exist_ok=True)
+            (MANIFEST.resume / name).touch()
+        remove_finished(MANIFEST)
+        assert MANIFEST.resume.parent.exists() == bool(foreign)
+    remove_finished(MANIFEST)  # nothing of its own is left
+    assert [*MANIFEST.resume.rglob("*")] == [
+        MANIFEST.resume / name for name in ("budgets", *foreign)
+    ]
+
+
+def test_a_model_of_other_data_is_refused():
+    shards = SimpleNamespace(folder="data/tokens/a", metadata=SimpleNamespace(hash="d"))
+    check_vocabulary("last.ckpt", MANIFEST, shards)
+    shards.metadata.hash = "other"
+    with pytest.raises(
+        UserError, match=r"^last\.ckpt was trained on other data than data/tokens/a"
+    ):
+        check_vocabulary("last.ckpt", MANIFEST, shards)

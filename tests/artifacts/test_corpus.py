@@ -4,7 +4,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import example, given, settings, strategies as st
 
 from pipelines.artifacts import corpus
 from pipelines.artifacts.corpus import documents, parts, write_parts
@@ -18,6 +18,7 @@ def write(folder, content):
 
 
 @given(st.lists(st.tuples(st.text(), st.binary()), min_size=1))
+@example([("", bytes(13))] * 12)
 @settings(max_examples=25)
 def test_any_documents_come_back_in_order_from_parts_as_large_as_said(tmp_path_factory, content):
     with pytest.MonkeyPatch.context() as patch:
@@ -32,14 +33,18 @@ def test_any_documents_come_back_in_order_from_parts_as_large_as_said(tmp_path_f
 
 
 def test_a_reader_holds_a_row_group_at_once_and_finds_rows_in_each(tmp_path):
-    (part,) = parts(write(tmp_path, [(str(i), bytes(1 << 20)) for i in range(20)]), "train")
+    content = [(str(i), bytes(1 << 20)) for i in range(33)]
+    part, last = parts(write(tmp_path, content), "train")
+    assert len(list(documents(last))) == 1, "a part ends at 32 MiB"
     for rows in ([0, 3, 4, 9, 19], [8], []):
         assert [identity for identity, _ in documents(part, np.array(rows, int))] == [
             *map(str, rows)
         ]
     metadata = pq.ParquetFile(part).metadata
     rows = [metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)]
-    assert rows == [4] * 5
+    assert rows == [4] * 8
+    column = metadata.row_group(0).column(1)  # which would hold whole texts twice:
+    assert not column.is_stats_set and not column.has_dictionary_page
 
 
 @pytest.fixture

@@ -1,9 +1,12 @@
 """The training curve: its bound, and how long the training took."""
 
+from dataclasses import replace
+
 import pytest
 
 from ftmodel.designs.hinge import LN2
-from pipelines.artifacts.curve import CurveRow, training_seconds
+from pipelines.artifacts.curve import CurveRow, read_curve, training_seconds, write_curve
+from pipelines.common.errors import UserError
 
 
 def row(step: int, tokens: int, speed: float = 1.0, kl_bits: float | None = None) -> CurveRow:
@@ -18,3 +21,22 @@ def test_the_training_bound_is_in_bits_with_kl() -> None:
 def test_a_training_took_what_each_row_took() -> None:
     curve = [row(1, 10, speed=5.0), row(3, 30, speed=10.0), row(4, 40, speed=2.0)]
     assert training_seconds(curve) == pytest.approx(10 / 5 + 20 / 10 + 10 / 2)
+
+
+def test_a_curve_is_read_back_as_it_was_written(tmp_path) -> None:
+    path = tmp_path / "curve.csv"
+    latent = replace(row(1, 10, kl_bits=0.5), hinge_nats=0.25)
+    scored = replace(latent, step=2, others={"held_out_bound_bits": 1.5})
+    for curve in ([row(1, 10), row(2, 20)], [latent, scored]):
+        write_curve(path, curve)
+        assert read_curve(path) == curve
+    assert path.read_text().startswith("step,tokens,loss_nats,ce_nats,kl_bits,hinge_nats,")
+
+
+@pytest.mark.parametrize("text", ["", "step,tokens\n", "step,tokens\n1,ten\n", "tokens\n1\n"])
+def test_a_damaged_curve_is_named(tmp_path, text) -> None:
+    path = tmp_path / "free/curve.csv"
+    path.parent.mkdir()
+    path.write_text(text)
+    with pytest.raises(UserError, match=r"curve\.csv: damaged; `dvc repro --force train@free`"):
+        read_curve(path)

@@ -16,13 +16,13 @@ PREDICTED = sum(LENGTHS) + len(LENGTHS)  # the end of each is predicted too
 
 
 def test_chunks_predict_every_token_of_a_document_once():
-    documents = list(SHARDS.documents("validation"))
+    documents = [*SHARDS.documents("validation"), np.arange(2 * CONTEXT + 1)]
     found = {}
     for chunk in chunks(documents, CONTEXT):
         assert 1 <= len(chunk) <= CONTEXT
         assert chunk.index == len(found.setdefault(chunk.document, []))
         found[chunk.document].append(chunk.tokens)
-    assert sorted(found) == list(range(len(LENGTHS)))
+    assert sorted(found) == list(range(len(documents)))
     for i, parts in found.items():
         assert np.concatenate([part[1:] for part in parts]).tolist() == documents[i][1:].tolist()
         before = [documents[i][0], *(part[-1] for part in parts[:-1])]
@@ -34,9 +34,9 @@ def test_a_cap_takes_evenly_spaced_chunks_and_holds():
     every = list(held_out(SHARDS, CONTEXT, None))
     assert sum(map(len, every)) == PREDICTED
     names = [(p.document, p.index) for p in every]
-    for cap in (1, 50, 100, 200, PREDICTED, 10**9):
+    for cap in (*range(1, 50), 100, 200, PREDICTED, 10**9):
         some = [(p.document, p.index) for p in held_out(SHARDS, CONTEXT, cap)]
-        assert sum(len(p) for p in held_out(SHARDS, CONTEXT, cap)) <= max(cap, len(every[0]))
+        assert 0 < sum(len(p) for p in held_out(SHARDS, CONTEXT, cap)) <= max(cap, len(every[0]))
         places = [names.index(name) for name in some]
         assert places == [i * len(every) // len(some) for i in range(len(some))]
         assert len(some) == len(every) if cap >= PREDICTED else len(some) < len(every)
@@ -58,6 +58,12 @@ def test_packed_rows_hold_every_chunk_once(rows):
     if rows == 100:
         (batch,) = batches
         assert (batch.segment_ids > 0).double().mean() > 0.9  # little is padding
+
+
+def test_chunks_that_lie_alone_have_a_row_each():
+    stream = chunks([np.arange(length) for length in (2, 2, 9)], CONTEXT)
+    batches = packed(stream, CONTEXT, 2, alone=True)
+    assert [batch.offsets for batch in batches] == [[(0, 0), (1, 0)], [(0, 0)]]
 
 
 def test_packing_reads_no_further_than_its_batch():

@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings, strategies as st
 
 from pipelines.artifacts.tokens import shards as shards_module
-from pipelines.artifacts.tokens.shards import Shards, read_metadata
+from pipelines.artifacts.tokens.shards import Overlap, Shards, read_metadata
 from pipelines.common.errors import UserError
 from tests.support.corpora import write_shards
 from tests.support.mutants import rejects
@@ -31,7 +31,8 @@ def test_windows_are_those_of_one_running_text(tmp_path_factory, sizes, context)
         running[start : start + context + 1] for start in range(0, len(running) - context, context)
     ]
     if not expected:
-        with pytest.raises(UserError, match="too small for this context"):
+        words = f"{len(running)} tokens are fewer than one window of {context + 1}"
+        with pytest.raises(UserError, match=words):
             shards.windows("train", context)
         return
     windows = shards.windows("train", context)
@@ -73,11 +74,14 @@ def test_rows_are_documents_as_they_are(tmp_path):
     rows = [[1, 2, 3, 4], [5, 6, 7, 8], [9, 10, 11, 12]]
     files = [[*rows[0], *rows[1]], rows[2]]
     shards = write_shards(tmp_path, files, validation=[rows[0]], row=4)
+    assert shards.metadata.splits["train"].left_out == 0
     assert [row.tolist() for row in shards.documents("train")] == rows
     windows = shards.windows("train", 3)
     assert windows.batch(torch.arange(3)).tolist() == rows
     with pytest.raises(UserError, match="context of 4 needs 5"):
         shards.windows("train", 4)
+    with pytest.raises(UserError, match="symbols of a process, without an end of text"):
+        shards.byte_tokenizer()
 
 
 def flip(path, offset):
@@ -134,9 +138,13 @@ def test_damaged_metadata_is_named(tmp_path, content):
 def test_of_a_large_corpus_headers_are_checked_when_opened_and_blocks_when_read(
     tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(shards_module, "CHECKED_BYTES", 10)
     write_shards(tmp_path, FILES)
     flip(tmp_path / "train-00003.tokens", -1)
+    size = 2 * (len(RUNNING) + 2)  # two bytes a token; two are held out
+    monkeypatch.setattr(shards_module, "CHECKED_BYTES", size)
+    with pytest.raises(UserError, match=r"train-00003\.tokens: damaged in block 0"):
+        Shards(tmp_path)
+    monkeypatch.setattr(shards_module, "CHECKED_BYTES", size - 1)
     shards = Shards(tmp_path)
     windows = shards.windows("train", 4)
     windows.batch(torch.tensor([0, 5, 9]))
@@ -181,9 +189,23 @@ def test_the_hash_tells_every_change_of_tokens_and_tokenizer(tmp_path):
         write_shards(tmp_path / f"{i}", train, validation).metadata.hash
         for i, (train, validation) in enumerate(corpora)
     ]
-    assert len(set(hashes)) == len(hashes)
+    assert len(set(hashes)) == len(hashes) and {*map(len, hashes)} == {16}
     shutil.move(tmp_path / "0", tmp_path / "moved")
     assert Shards(tmp_path / "moved").metadata.hash == hashes[0]
-    raw = json.loads((tmp_path / "moved/metadata.json").read_text()) | {"tokenizer": "0" * 64}
+    text = (tmp_path / "moved/metadata.json").read_text()
+    assert '\n  "splits": {\n    "train": {' in text
+    raw = json.loads(text) | {"tokenizer": "0" * 64}
     (tmp_path / "moved/metadata.json").write_text(json.dumps(raw))
     assert read_metadata(tmp_path / "moved").hash not in hashes
+
+
+@pytest.mark.parametrize(
+    ("counts", "words"),
+    [
+        ((40, 1, 2000, 50, True), "2.50 % of 2,000 held-out tokens, in 1 of 40 documents"),
+        ((1, 1, 1, 1, False), "100.00 % of the first 1 held-out tokens, in 1 of 1 documents"),
+        ((0, 0, 0, 0, True), "0.00 % of 0 held-out tokens, in 0 of 0 documents"),
+    ],
+)
+def test_an_overlap_in_words(counts, words):
+    assert str(Overlap(13, *counts)).startswith(f"{words}, are in 13-grams of tokens")

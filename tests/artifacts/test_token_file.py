@@ -2,6 +2,7 @@
 
 import os
 from hashlib import sha256
+from zlib import crc32
 
 import numpy as np
 import pytest
@@ -39,6 +40,13 @@ def test_ids_and_counts_come_back(tmp_path, small_blocks, tokens, dtype):
     assert written.sha256 == sha256(IDS[:tokens].astype(dtype).tobytes()).hexdigest()
     assert len(file.checksums) == -(-tokens // 16)
     assert load_file(path)["ids"].tolist() == IDS[:tokens].tolist(), "for other programs"
+
+
+def test_a_block_has_65_536_tokens_in_every_file_there_is(tmp_path):
+    ids = np.arange(65_537, dtype=np.uint32)
+    write(tmp_path / "a.tokens", ids, "uint32", step=50_000)
+    checksums = [crc32(part.tobytes()) for part in (ids[:65_536], ids[65_536:])]
+    assert TokenFile(tmp_path / "a.tokens").checksums == checksums
 
 
 def test_any_byte_that_changes_and_any_cut_is_found_and_the_file_named(tmp_path, small_blocks):

@@ -6,7 +6,6 @@ from math import sqrt
 
 import pytest
 
-from pipelines.artifacts.budget_results import late_tokens
 from pipelines.artifacts.results import BudgetFigures, Estimate, Figures
 from pipelines.compare.arms import Arm
 from pipelines.compare.budgets import budget_table
@@ -70,11 +69,6 @@ def test_without_seeds_nothing_is_claimed_at_smaller_budgets(arms):
     difference = table(alone).columns[HALF]["free"].difference
     assert (difference.verdict, difference.words) == ("not known", "its error is not known")
     assert "1 comparison was made" in " ".join(caveat(Analysis(alone, EvaluationConfig())))
-
-
-def test_a_budget_at_two_thirds_is_in_the_last_third_and_one_before_it_is_not():
-    budgets = [BudgetFigures(tokens, tokens, False, Figures()) for tokens in (3, 3999, 4000, 6000)]
-    assert late_tokens([budgets, budgets]) == (4000, 6000)
 
 
 def test_a_last_third_of_the_final_budget_alone_is_said_and_not_compared(arms):

@@ -71,7 +71,8 @@ def qwen_2():
     tokenizer = trained(split_and_bytes())
     tokenizer.normalizer = normalizers.NFC()
     tokenizer.add_special_tokens([END, "<|im_start|>"])
-    tokenizer.add_tokens(["<tool>", "größer", AddedToken("  lost", lstrip=True, rstrip=True)])
+    lost = AddedToken("  lost", lstrip=True, rstrip=True)
+    tokenizer.add_tokens(["<tool>", "größer", "a▁", lost])
     return tokenizer
 
 
@@ -86,7 +87,7 @@ def llama_2():
     )
     lines = [line for text in TEXT for line in text.decode().replace("🎲", "").splitlines()]
     tokenizer.train_from_iterator(lines, trainer)
-    tokenizer.add_tokens(["<tool>"])
+    tokenizer.add_tokens(["<tool>", "▁lost▁"])
     return tokenizer
 
 

@@ -6,10 +6,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from pipelines.artifacts.checkpoint import ENTRY, Manifest, load_model, numbered, peek
+from pipelines.artifacts.checkpoint import ENTRY, Manifest, load_model, peek
 from pipelines.common.errors import UserError
 from pipelines.train.core.segments import newest_checkpoint
-from tests.support.mutants import rejects
 
 OURS = Manifest("smoke", "free", {}, {}, 11, data_hash="d", spec_hash="ours")
 
@@ -47,10 +46,3 @@ def test_a_foreign_checkpoint_is_one_line_and_a_run_goes_on_from_its_own(
     newest = newest_checkpoint(Path(), OURS)
     assert newest is not None and newest[0].name == "00000020.ckpt"
     assert {path.stem for path in Path().iterdir()} == {"00000020", "00000030"}
-
-
-@rejects("checkpoint.numbered: «int(path.stem)→path.name»", "checkpoints in order of names")
-def test_a_foreign_name_is_no_step(tmp_path):
-    for name in ("99999999", "100000000", "0foreign", "00000001-mine"):
-        (tmp_path / f"{name}.ckpt").touch()
-    assert [path.stem for path in numbered(tmp_path)] == ["99999999", "100000000"]

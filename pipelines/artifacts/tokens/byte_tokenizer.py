@@ -12,7 +12,7 @@ stands in a text goes by its bytes, too.
 
 import re
 from collections.abc import Iterable
-from itertools import chain
+from itertools import chain, count
 from pathlib import Path
 
 import numpy as np
@@ -29,9 +29,8 @@ def byte_characters() -> str:
     """The 256 characters that stand for bytes 0 … 255 in a byte-level vocabulary (GPT-2's):
     printable ones of Latin-1 for themselves, those from U+0100 on for the others, in order.
     """
-    printable = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
-    others = iter(range(0x100, 0x200))
-    return "".join(chr(byte if byte in printable else next(others)) for byte in range(256))
+    latin_1, others = map(chr, range(256)), map(chr, count(0x100))
+    return "".join(c if c.isprintable() and c != " " else next(others) for c in latin_1)
 
 
 CHARACTERS = byte_characters()
@@ -61,7 +60,7 @@ class ByteTokenizer:
     def cannot_spell(self, text: bytes) -> str:
         """The first byte of a text that has no token; "" if all have."""
         match = self.unknown.search(text) if self.unknown else None
-        return f"0x{match.group()[0]:02X}" if match else ""
+        return f"0x{ord(match.group()):02X}" if match else ""
 
     def encode_batch(self, texts: list[bytes]) -> list[list[int]]:
         """Ids of texts, special tokens left out; raises ValueError for a byte without a token."""
