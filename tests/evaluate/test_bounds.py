@@ -129,6 +129,7 @@ def test_results_are_bits_of_documents_with_errors_over_documents():
     scores = DocumentScores(
         tokens=size,
         filtering=3 * nats,
+        filtering_variance=nats,
         elbo=4 * nats,
         exact=nats,
         kl_bits=nats[:, None] * torch.tensor([1.0, 2.0]),
@@ -138,7 +139,9 @@ def test_results_are_bits_of_documents_with_errors_over_documents():
     results, details = results_of(scores, EvaluationConfig(iwae_samples=2))
     assert (results.documents, results.tokens, results.tokens_per_second) == (2, 8, 7.0)
     assert details.kl_per_bit == pytest.approx([1 / log(2), 2 / log(2)])
-    assert details.bound_bits == pytest.approx([9 / log(2), 15 / log(2)], abs=1e-6)
+    assert details.bound_bits == [round(9 / log(2), 6), round(15 / log(2), 6)]
+    bound, units = results.bits_per_token.filtering, 8 * log(2)  # of one filter
+    assert (bound.monte_carlo, bound.half_variance) == pytest.approx((8**0.5 / units, 4 / units))
     means = {k: each.mean for k, each in results.iwae_by_samples.items()}
     assert means == pytest.approx({1: 2 / log(2), 2: 1 / log(2)})
     assert results.gap_nats_per_token.mean == pytest.approx(2)

@@ -49,7 +49,7 @@ def model():
 @rejects("calibration.training_chunks: «train→validation»", "calibrated on the scored documents")
 def test_a_filter_is_calibrated_on_training_text(shards):
     chunks, known = training_chunks(shards, CONTEXT, 40 * 32 * CONTEXT), text(1)
-    assert len(chunks) == 40 > calibration.MIN_CHUNKS == len(training_chunks(shards, CONTEXT, 1))
+    assert len(chunks) == 40 and len(training_chunks(shards, CONTEXT, 1)) == 32
     windows = (len(known) - 1) // CONTEXT
     for number, chunk in enumerate(chunks):
         part = chunk.tokens.tolist()

@@ -63,8 +63,10 @@ def test_every_arm_has_the_same_prompts_and_numbers_of_z(noises, of_letters):
 def test_where_several_tokens_read_a_z_that_of_the_prompt_is_pinned_too(noises, of_letters):
     """A uniform number would leave it to the prompt's tokens; one of ±1 decides the bit."""
     of_letters(tiny())
-    of_letters(tiny(latent={"per": "every", "every": 4}))
-    alone, shared = torch.stack(noises).split(4)
+    for prior in ("uniform", "learned"):
+        of_letters(tiny(latent={"per": "every", "every": 4, "prior": prior}))
+    alone, shared, learned = torch.stack(noises).split(4)
+    assert torch.equal(learned[:, 6:], alone[:, 6:]), "of a learned prior a number is no bit"
     assert shared[:, :6].min() >= 0
     assert torch.equal(shared[:, 6:], (alone[:, 6:] - 0.5).sign())
 
@@ -120,6 +122,8 @@ def test_characters_are_as_frequent_as_the_model_has_them(latent_bits):
 
 @rejects("target_generations.target_groups: «settings.seed→0»", "the same groups for every seed")
 def test_generations_and_groups_depend_on_the_seed_of_evaluation_alone(decided, of_letters):
+    streams = {0, generations.PINNED_Z, generations.FRESH_Z_AND_TOKENS, generations.PROMPTS}
+    assert len(streams) == 4, "two of them would draw the same numbers"
     settings = EvaluationConfig(groups=12, group_size=5, seed=1)
     torch.manual_seed(1)
     entries, again = of_letters(decided), target_groups(decided, SETTINGS, CPU)

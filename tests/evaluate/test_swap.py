@@ -2,6 +2,7 @@
 
 from functools import partial
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -126,8 +127,10 @@ def test_a_decoder_that_reads_z_is_measured_and_repeatably(make_model, measured,
     assert of() == first
     assert of(batch_tokens=32).own.mean == pytest.approx(first.own.mean, rel=1e-6)
     bits = 16 * LN2 * torch.ones(5).double()  # one a token
-    monkeypatch.setattr(swap, "swapped_ce", lambda *_: SwappedCE(bits, bits, bits, bits))
+    known = Mock(return_value=SwappedCE(bits, bits, bits, bits))
+    monkeypatch.setattr(swap, "swapped_ce", known)
     assert of().own.mean == pytest.approx(1)
+    assert known.call_args.args[3] == 2, "draws of z from each source"
 
 
 def test_a_single_document_has_nobody_to_swap_with_which_is_said(make_model, measured, capsys):

@@ -1,7 +1,9 @@
 """What z does, of encoders and decoders whose answers are known."""
 
 import json
-from math import comb, log2
+from math import comb, log, log2
+from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -20,6 +22,7 @@ from ftmodel.synthetic.target_task import (
 from pipelines.artifacts.result_files import plain
 from pipelines.artifacts.results import Between, Reconstruction
 from pipelines.config.schema import EvaluationConfig
+from pipelines.evaluate import target_latent
 from pipelines.evaluate.target_latent import encoded, latent_figures, reconstruction
 from tests.evaluate.conftest import tiny
 from tests.support.mutants import rejects
@@ -57,9 +60,10 @@ def test_sequences_are_rebuilt_from_their_own_z(encoded_by, monkeypatch):
     model = encoded_by(first_bit)
     monkeypatch.setattr("pipelines.evaluate.target_latent.reconstruction", record)
     latent_figures(model, PROBED, CPU, 7.0)
+    latent_figures(model, EvaluationConfig(probe_sequences=7), CPU, 7.0)
     monkeypatch.setattr("pipelines.evaluate.target_latent.RECONSTRUCTED", 5)
     latent_figures(model, PROBED, CPU, 7.0)
-    assert [len(rows) for rows, _ in rebuilt] == [PROBED.probe_sequences // 4, 5]
+    assert [len(rows) for rows, _ in rebuilt] == [PROBED.probe_sequences // 4, 2, 5]
     for rows, bits in rebuilt:
         assert torch.equal(bits[..., 0], rows[:, :-1] % 2)
 
@@ -77,6 +81,7 @@ def test_the_start_is_known_from_z_as_soon_as_it_is_said(encoded_by, monkeypatch
     monkeypatch.setattr(target_task, "NOISE", 0.0)
     settings = EvaluationConfig(probe_sequences=8192)
     figures, details = latent_figures(encoded_by(marks_the_start), settings, CPU, 7.0)
+    assert figures.start_bits == details.start_bits[-1]
 
     def log2_weight(others, own, unsaid):
         """E log2 of the weight of all starts, ``others`` of which have had their turn."""
@@ -118,6 +123,23 @@ def test_what_is_peculiar_to_the_sequences_learned_from_counts_for_nothing(encod
     )
     assert figures.start_bits == 0
     assert max(details.start_bits) < 0.3
+
+
+def test_the_gap_of_the_elbo_is_in_bits(monkeypatch):
+    given = []
+    monkeypatch.setattr(
+        target_latent, "latent_figures", lambda *told: given.append(told[-1]) or (None, None)
+    )
+    scores = SimpleNamespace(elbo=torch.tensor([3.0, 5.0]), exact=torch.tensor([1.0, 2.0]))
+    parts = {
+        "model": None,
+        "settings": None,
+        "device": CPU,
+        "evaluation": Mock(),
+        "details": Mock(),
+    }
+    target_latent.measure(SimpleNamespace(scores=scores, **parts))
+    assert given == pytest.approx([2.5 / log(2)])
 
 
 @pytest.mark.parametrize("encoder", ["shared", "separate"])
