@@ -30,6 +30,7 @@ NO_RESULT = {  # arguments: lengths that are asserted, what is on the screen whe
     ("print", "flush"),
     ("Bar", "leave"),
     ("Bar", "delay"),
+    ("Bar", "unit_scale"),
     ("dumps", "indent"),
 }
 
