@@ -131,14 +131,7 @@ def test_the_gap_of_the_elbo_is_in_bits(monkeypatch):
         target_latent, "latent_figures", lambda *told: given.append(told[-1]) or (None, None)
     )
     scores = SimpleNamespace(elbo=torch.tensor([3.0, 5.0]), exact=torch.tensor([1.0, 2.0]))
-    parts = {
-        "model": None,
-        "settings": None,
-        "device": CPU,
-        "evaluation": Mock(),
-        "details": Mock(),
-    }
-    target_latent.measure(SimpleNamespace(scores=scores, **parts))
+    target_latent.measure(Mock(scores=scores))
     assert given == pytest.approx([2.5 / log(2)])
 
 
