@@ -52,11 +52,12 @@ PIPELINES = {  # which tests are closest
     "parallel": ["parallel", "commands/test_repro_jobs.py"],
     "report": ["report", "compare"],
     "suite": ["suite"],
-    "sweep": ["sweep", "config"],
+    "sweep": ["sweep"],
     "tokenize": ["tokenize"],
     "tracking": ["tracking"],
     "train": ["train", "cluster/test_workers.py", "model/test_precision.py"],
 }
+MANY_INPUTS = "config/test_fuzz.py"  # takes minutes under coverage
 COMMANDS = {
     file.stem: [
         test.relative_to(ROOT / "tests").as_posix()
@@ -99,6 +100,7 @@ def try_in_forks(
         f"--basetemp={folder}/tests",
         *(f"--mistakes={folder}/mistakes", f"--verdicts={file}", f"--until={until}"),
         *("-m", "not slow and not cluster and not gpu", *tests_of(package)),
+        f"--ignore=tests/{MANY_INPUTS}",
         python=sys.executable,
     )
     if result.returncode:
