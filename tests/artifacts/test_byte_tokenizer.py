@@ -7,6 +7,7 @@ from tokenizers import Tokenizer, pre_tokenizers as pre
 from pipelines.artifacts.tokens.byte_tokenizer import (
     ByteTokenizer,
     byte_characters,
+    byte_tokens,
     read_tokenizer,
     spelled,
     stretches,
@@ -84,7 +85,7 @@ def test_what_is_saved_is_what_is_used(style, tmp_path):
 
 def test_the_characters_of_bytes_are_those_of_tokenizers():
     characters = byte_characters()
-    assert set(characters) == set(pre.ByteLevel.alphabet())
+    assert sorted(characters) == sorted(pre.ByteLevel.alphabet())
     for text in ("".join(map(chr, range(128))), "ÿ"):
         pairs = pre.ByteLevel(add_prefix_space=False, use_regex=False).pre_tokenize_str(text)
         assert "".join(word for word, _ in pairs) == "".join(characters[b] for b in text.encode())
@@ -95,6 +96,9 @@ def test_only_what_is_not_utf_8_goes_by_its_bytes():
     assert stretches("a▁b".encode(), fallback=True) == ["a", "▁".encode(), "b"]
     assert stretches(b"ab\xff\xfecd\xff") == ["ab", b"\xff\xfe", "cd", b"\xff"]
     assert (spelled("Ġa"), spelled("▁a", fallback=True)) == (b" a", b" a")
+    for fallback in (False, True):
+        spellings = [spelled(token, fallback) for token in byte_tokens(fallback)]
+        assert spellings == [bytes([byte]) for byte in range(256)]
 
 
 def test_a_post_processor_adds_no_token():

@@ -23,18 +23,22 @@ def test_a_training_took_what_each_row_took() -> None:
     assert training_seconds(curve) == pytest.approx(10 / 5 + 20 / 10 + 10 / 2)
 
 
-def test_a_curve_is_read_back_as_it_was_written(tmp_path) -> None:
+def test_a_curve_is_read_back_with_what_not_all_rows_have(tmp_path) -> None:
     path = tmp_path / "curve.csv"
     latent = replace(row(1, 10, kl_bits=0.5), hinge_nats=0.25)
-    scored = replace(latent, step=2, others={"held_out_bound_bits": 1.5})
-    for curve in ([row(1, 10), row(2, 20)], [latent, scored]):
+    others = ({}, {"grad_norm": 3.0}, {"other": 4.0})
+    for curve in ([row(1, 10)], [replace(latent, step=i, others=o) for i, o in enumerate(others)]):
         write_curve(path, curve)
         assert read_curve(path) == curve
-    assert path.read_text().startswith("step,tokens,loss_nats,ce_nats,kl_bits,hinge_nats,")
+    names, *_ = path.read_text().splitlines()
+    assert names == (
+        "step,tokens,loss_nats,ce_nats,kl_bits,hinge_nats,learning_rate,tokens_per_second,"
+        "grad_norm,other"
+    )
 
 
-@pytest.mark.parametrize("text", ["", "step,tokens\n", "step,tokens\n1,ten\n", "tokens\n1\n"])
-def test_a_damaged_curve_is_named(tmp_path, text) -> None:
+@pytest.mark.parametrize("text", ["", "step,tokens\n1,ten\n", "loss_nats\n1\n"])
+def test_a_damaged_curve_is_one_line(tmp_path, text) -> None:
     path = tmp_path / "free/curve.csv"
     path.parent.mkdir()
     path.write_text(text)

@@ -25,6 +25,6 @@ def test_a_design_is_told_by_what_it_changes_of_its_preset(preset, own, changes)
 
 def test_a_run_has_the_steps_of_its_largest_budget():
     experiment = smoke()
-    experiment.runs["free_k1"].budgets = [5200]
+    experiment.runs["free_k1"].budgets = [2600, 5200]
     spec = RunSpec(experiment, "free_k1")
     assert (spec.batch_tokens, spec.steps) == (520, 20)

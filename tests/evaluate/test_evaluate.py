@@ -19,8 +19,7 @@ from ftmodel.inference.filtering import filtering_bound
 from ftmodel.synthetic import coin_flip
 from ftmodel.synthetic.registry import PROCESSES
 from ftmodel.synthetic.target_task import ALPHABET
-from pipelines.artifacts.checkpoint import Manifest, check_vocabulary
-from pipelines.artifacts.curve import read_curve
+from pipelines.artifacts.checkpoint import Manifest
 from pipelines.artifacts.packing import held_out
 from pipelines.artifacts.results import plain
 from pipelines.artifacts.run_spec import RunSpec
@@ -406,19 +405,3 @@ def test_a_latent_has_collapsed_if_it_was_unused_for_the_last_third_of_the_curve
     model = tiny(5, latent={"per": per})
     evaluation, _ = stage.measure_all(RunSpec(experiment, RUN), model, None, curve)
     assert (evaluation.collapsed, evaluation.trained_tokens) == (expected, 6 * 520)
-
-
-@pytest.mark.parametrize("content", ["", "step,tokens\\n1,x\\n", "loss_nats\\n1\\n"])
-def test_a_damaged_curve_is_one_line(tmp_path, content):
-    (tmp_path / RUN).mkdir()
-    path = tmp_path / RUN / "curve.csv"
-    with pytest.raises(UserError, match=rf"curve\.csv is missing: `dvc repro train@{RUN}`"):
-        read_curve(path)
-    path.write_text(content)
-    with pytest.raises(UserError, match=rf"damaged; `dvc repro --force train@{RUN}`"):
-        read_curve(path)
-
-
-def test_a_model_of_other_data_is_refused(target, tmp_path):
-    with pytest.raises(UserError, match="trained on other data"):
-        check_vocabulary(tmp_path / "x.ckpt", MANIFEST, target[0])

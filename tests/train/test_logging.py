@@ -1,14 +1,11 @@
 """`self.log` in the module reaches curve, MLflow and progress bar."""
 
-import csv
-from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
 import torch
 
 from ftmodel.designs.design import Per, Prior
-from pipelines.artifacts.curve import CurveRow, read_curve, write_curve
 from pipelines.artifacts.run_spec import RunSpec
 from pipelines.config.load import load_experiment
 from pipelines.train.core import trainer as fit_module
@@ -72,19 +69,6 @@ def test_a_killed_run_goes_on_with_what_it_had_logged_of_a_row(workspace, monkey
     assert len(norms) == 20
     means = [torch.tensor(norms[i : i + 5]).double().mean().item() for i in range(0, 20, 5)]
     assert [float(row["grad_norm"]) for row in curve] == means
-
-
-def test_a_curve_keeps_metrics_that_not_all_rows_have(tmp_path):
-    rows = [
-        CurveRow(1, 10, 2.0, 1.5, 0.1, 100.0, kl_bits=0.5, hinge_nats=0.25),
-        CurveRow(2, 20, 2.0, 1.5, 0.1, 100.0, 0.5, 0.25, others={"grad_norm": 3.0}),
-        CurveRow(3, 30, 2.0, 1.5, 0.1, 100.0, 0.5, 0.25, others={"other": 4.0}),
-    ]
-    path = Path(tmp_path) / "curve.csv"
-    write_curve(path, rows)
-    assert read_curve(path) == rows
-    with open(path, newline="") as file:
-        assert next(csv.reader(file))[-2:] == ["grad_norm", "other"]
 
 
 @rejects(
