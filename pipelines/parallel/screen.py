@@ -41,7 +41,7 @@ class Screen:
     """
 
     def __init__(self, total: int) -> None:
-        self.console = Console(stderr=True, highlight=False, soft_wrap=True)
+        self.console = Console(stderr=True, soft_wrap=True)
         self.live = Live(console=self.console, auto_refresh=False, transient=True)
         self.total, self.ended = total, 0
         self.began = monotonic()

@@ -5,15 +5,17 @@ import signal
 import sys
 from fcntl import LOCK_EX, LOCK_NB, flock
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
 from pipelines.parallel import scheduler as scheduler_module
 from pipelines.parallel.graph import Graph
-from pipelines.parallel.scheduler import Scheduler, error_of
+from pipelines.parallel.scheduler import Scheduler, StageJob, error_of
 from pipelines.parallel.screen import Screen
 from tests.support.mutants import rejects
 
+LOGS = Path("logs/smoke")
 WAIT_FOR = """
 import pathlib, time
 while not pathlib.Path({path!r}).exists():
@@ -25,7 +27,7 @@ class Scripts(Scheduler):
     """Stages are scripts; writes down who starts and ends, and in which slot."""
 
     def __init__(self, scripts, slots, lock):
-        super().__init__(slots, Path("logs"), lock, Screen(len(scripts)))
+        super().__init__(slots, LOGS, lock, Screen(len(scripts)))
         self.scripts, self.events = scripts, []
 
     def command(self, name):
@@ -45,7 +47,8 @@ class Scripts(Scheduler):
 def run(tmp_path, monkeypatch):
     """Runs a graph of scripts to its end; all that it has started is gone after the test."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(scheduler_module, "LOOK_SECONDS", 0.01)
+    look_seconds = scheduler_module.LOOK_SECONDS / 20
+    monkeypatch.setattr(scheduler_module, "LOOK_SECONDS", look_seconds)
     made = []
     with open("lock", "ab") as lock:
 
@@ -77,6 +80,7 @@ def test_each_runs_once_and_after_what_it_needs(run, slots):
             assert events.index(f"-{need}") < events.index(f"+{name}")
     assert outcome.seconds.keys() == every.keys()
     assert not outcome.failed and not outcome.interrupted
+    assert scripts.screen.ended == len(every)
 
 
 def test_two_run_at_the_same_time_each_in_its_slot(run):
@@ -90,8 +94,15 @@ def test_two_run_at_the_same_time_each_in_its_slot(run):
 
 
 def test_the_longest_way_is_started_first(run):
-    scripts, _ = run(dict.fromkeys("abcd", ""), slots=1, priorities={"c": 2.0, "b": 1.0})
-    assert [event for event in scripts.events if event[0] == "+"] == ["+c", "+b", "+a", "+d"]
+    """Twice: logs of an earlier call are there then."""
+    for priorities, order in (({"c": 2.0, "b": 1.0, "d": 0.0}, "cbad"), ({"d": 1.0}, "dabc")):
+        scripts, _ = run(dict.fromkeys("abcd", ""), slots=1, priorities=priorities)
+        assert [name for sign, name in scripts.events if sign == "+"] == [*order]
+
+
+def test_the_seconds_of_a_stage_are_those_since_it_began(monkeypatch):
+    monkeypatch.setattr(scheduler_module, "monotonic", lambda: 107.5)
+    assert StageJob("a", 0, Path("a.log"), Mock(), began=100.0).seconds == 7.5
 
 
 @rejects("Scheduler.end: log«→; sorter.done(job.name)» self", "what needs a failed stage goes on")
@@ -100,8 +111,8 @@ def test_one_that_fails_or_is_killed_stops_what_needs_it_and_nothing_else(run):
     killed = "import os; os.kill(os.getpid(), 9)"
     scripts, outcome = run(NEEDS | {"f": "b", "g": "b", "h": "g"}, {"a": failing, "g": killed})
     assert outcome.seconds.keys() == {"b", "f"}
-    assert outcome.failed == {"a": Path("logs/a.log"), "g": Path("logs/g.log")}
-    assert error_of(Path("logs/a.log")) == "data: a lamp is broken"
+    assert outcome.failed == {"a": LOGS / "a.log", "g": LOGS / "g.log"}
+    assert error_of(LOGS / "a.log") == "data: a lamp is broken"
     assert not {"+c", "+d", "+e", "+h"} & set(scripts.events)
 
 
@@ -191,7 +202,7 @@ def test_the_lock_is_held_for_as_long_as_a_stage_runs(run, tmp_path):
         print([path for path in held if path.endswith("/lock")])
     """
     run({"a": ""}, {"a": look})
-    assert Path("logs/a.log").read_text() == f"{[str(tmp_path / 'lock')]}\n"
+    assert (LOGS / "a.log").read_text() == f"{[str(tmp_path / 'lock')]}\n"
     with open("lock", "ab") as other:
         flock(other, LOCK_EX | LOCK_NB)  # nobody has it any more
 

@@ -5,7 +5,7 @@ import pytest
 from pipelines.common.errors import UserError
 from pipelines.config.schema import Compute
 from pipelines.parallel import slots
-from pipelines.parallel.slots import PROCESS, make_slots
+from pipelines.parallel.slots import make_slots
 from tests.support.arrivals import arrives
 
 GB = 1e9
@@ -41,10 +41,10 @@ def test_cores_are_shared_between_as_many_runs_as_there_are(machine, cores, runs
 
 
 def test_the_memory_of_the_largest_run_is_there_for_each(machine):
-    machine(16, memory=100 * GB)
-    each = 80 * GB / 3 - PROCESS
-    assert threads(make_slots(Compute(), 9, each * 0.99, None)) == (3, 5)
-    assert threads(make_slots(Compute(), 9, each * 1.01, None)) == (2, 8)
+    """And 1.5 GB, of 80 % of what there is."""
+    machine(16, memory=10 * GB)
+    assert threads(make_slots(Compute(), 9, 0.5 * GB, None)) == (4, 4)
+    assert threads(make_slots(Compute(), 9, 0.5 * GB + 1, None)) == (3, 5)
     assert threads(make_slots(Compute(), 9, 1000 * GB, None)) == (1, 16)
 
 
