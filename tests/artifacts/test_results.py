@@ -126,6 +126,8 @@ def test_a_file_that_cannot_be_used_is_named_with_the_command_that_makes_it(
 
 
 def test_numbers_by_name_without_lists_and_texts():
+    units = [EVALUATION.figures(unit) for unit in ("bits_per_token", "bits_per_byte")]
+    assert units == [FIGURES, Figures()]
     figures = flat(EVALUATION)
     assert isnan(figures.pop("bits_per_token/ce/se"))
     assert figures.pop("collapsed") is not False

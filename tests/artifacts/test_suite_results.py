@@ -21,6 +21,7 @@ def test_answers_are_named_by_how_they_were_drawn(varied, temperature, name):
     }
 
 
-def test_a_score_alone_claims_no_documents_shots_or_time():
+def test_a_score_alone_claims_no_samples_documents_shots_or_time():
+    assert TaskResult(0.5).sampled_figures("mbpp") == {}
     zeros = dict.fromkeys(("documents", "shots", "truncated", "seconds"), 0)
     assert flat(TaskResult(0.5)) == {"value": 0.5, "higher_is_better": 1} | zeros
