@@ -51,7 +51,7 @@ PIPELINES = {  # which tests are closest
     "export": ["export"],
     "parallel": ["parallel", "commands/test_repro_jobs.py"],
     "report": ["report", "compare"],
-    "suite": ["suite"],
+    "suite": ["suite", "commands/test_fetch.py"],
     "sweep": ["sweep"],
     "tokenize": ["tokenize"],
     "tracking": ["tracking"],

@@ -40,7 +40,7 @@ def program_verdicts(programs: list[tuple[str, str]]) -> list[list[str]]:
 
 def pass_at_1(doc: dict[str, Any], results: list[list[str]]) -> dict[str, float]:
     """The score of the one answer to a document."""
-    return {"pass@1": float(results[0] == [PASSED])}
+    return {"pass@1": float(results == [[PASSED]])}
 
 
 def mbpp_prompts(documents: Any) -> Any:

@@ -21,7 +21,7 @@ class Decoding:
     until: tuple[str, ...]  # strings that end it
     temperature: float
     new: int  # tokens at most
-    fresh_z: bool = False  # whether z is drawn anew for each repeat of a prompt
+    fresh_z: bool  # whether z is drawn anew for each repeat of a prompt
 
 
 def read_settings(settings: dict[str, Any], context: int) -> Decoding:
@@ -60,7 +60,7 @@ class Ending:
 
     def __init__(self, rows: int, until: Sequence[str], end: int, bytes_of: list[bytes]) -> None:
         self.stops = [text.encode(errors="surrogatepass") for text in until if text]
-        self.margin = max(map(len, self.stops), default=1) - 1  # a stop may begin so far back
+        self.longest = max(map(len, [b"", *self.stops]))  # a stop begins no further back
         self.texts = [bytearray() for _ in range(rows)]
         self.ended = torch.zeros(rows, dtype=torch.bool)
         self.end, self.bytes_of = end, bytes_of
@@ -68,8 +68,8 @@ class Ending:
     def __call__(self, tokens: Tensor) -> Tensor:
         """(B,), on the CPU."""
         last = tokens[:, -1].tolist()
-        for row in (~self.ended).nonzero()[:, 0].tolist():
-            text, start = self.texts[row], len(self.texts[row]) - self.margin
+        for row in (~self.ended).nonzero().flatten().tolist():
+            text, start = self.texts[row], len(self.texts[row]) - self.longest
             text += self.bytes_of[last[row]]
             if last[row] == self.end or any(
                 text.find(stop, max(0, start)) >= 0 for stop in self.stops

@@ -6,7 +6,6 @@ The encoder of a Free Transformer reads the prompt and never an answer (inferenc
 decide every z, so that the result of a request does not depend on what it is batched with.
 """
 
-import math
 from collections.abc import Iterable
 from typing import Any, cast
 
@@ -121,7 +120,7 @@ class FreeTransformerLM(TemplateLM):  # type: ignore[misc]
         """Raises UserError for an answer of no tokens, or of more than the context."""
         questions, truncated = grouped_by_prompt(requests, self.max_length)
         self.truncated += truncated
-        results = [(math.nan, False)] * len(requests)
+        results: dict[int, tuple[float, bool]] = {}
         with self.progress("log-likelihoods", len(requests)) as progress:
             for batch in batches_of_questions(questions, self.scored_tokens):
                 scored = zip(*self.scores(batch), strict=True)
@@ -132,7 +131,7 @@ class FreeTransformerLM(TemplateLM):  # type: ignore[misc]
                         if self.samples > 1:
                             self.mc_error[requests[i][0]] = error
                     progress.update(len(indices))
-        return results
+        return [results[i] for i in range(len(requests))]
 
     def scores(self, batch: list[Question]) -> tuple[list[float], list[float], list[bool]]:
         """Of each answer: log P (nats), its Monte-Carlo error, whether it is the greedy one."""
@@ -163,7 +162,7 @@ class FreeTransformerLM(TemplateLM):  # type: ignore[misc]
         Transformer, or with a random prefix, minus the bound of each window, read alone, with K
         particles or prefixes.
         """
-        texts = [cast(str, request.args[0]) for request in requests]
+        texts = [text for request in requests for text in cast(tuple[str], request.args)]
         ids = self.encode(texts)
         of_text = self.bounded if self.model.config.noise_width else self.exact
         totals = dict(zip(ids, of_text(list(ids.values())), strict=True))
@@ -232,7 +231,7 @@ class FreeTransformerLM(TemplateLM):  # type: ignore[misc]
 
     def continued(self, batch: list[Opening]) -> list[str]:
         """The texts that continue a batch of openings, which are decoded alike."""
-        decoding = batch[0].decoding
+        (decoding,) = {opening.decoding for opening in batch}
         if not decoding.new:
             return [""] * len(batch)
         prompts = [opening.prompt for opening in batch]
@@ -241,7 +240,7 @@ class FreeTransformerLM(TemplateLM):  # type: ignore[misc]
         if bits := self.model.config.noise_width:
             repeats = [opening.z for opening in batch]
             purpose = Purpose.GENERATION
-            noise = latent_noise(prompts, decoding.new, 1, bits, self.seed, purpose, repeats)[0]
+            (noise,) = latent_noise(prompts, decoding.new, 1, bits, self.seed, purpose, repeats)
         ending = Ending(len(batch), decoding.until, self.eot_token_id, self.tokens.bytes_of)
         generate(
             self.model,

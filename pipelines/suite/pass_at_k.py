@@ -49,7 +49,8 @@ class RepeatedTask(StoredTask):
     def process_results(self, doc: Any, results: list[list[Any]]) -> dict[str, list[float]]:
         """By metric, the score of each answer."""
         scores: dict[str, list[float]] = defaultdict(list)
-        for answer in results[0]:
+        (answers,) = results
+        for answer in answers:
             for metric, score in super().process_results(doc, [answer]).items():
                 scores[metric].append(score)
         return dict(scores)
@@ -90,7 +91,7 @@ def run_sampled(
         "fresh_z": sampling.varied is not Varied.tokens,
     }
     task.set_config("generation_kwargs", decoding, update=True)
-    results, seconds = run(lm, loaded, suite, bootstrap=0)
+    results, seconds = run(lm, loaded, suite)
     samples = [s for s in results["samples"][task.config.task] if s["filter"] == chosen]
     if {score for sample in samples for score in sample[metric]} - {0, 1}:
         raise UserError(f"suite.pass_at_k.tasks: {name}: {metric} is not 0 or 1 of each answer")

@@ -32,7 +32,7 @@ class Progress:
         self, name: str, spec: SuiteTask, kind: type[AnyOutcome], make: Callable[[], AnyOutcome]
     ) -> AnyOutcome:
         """The one that is kept here, or a new one, to be kept."""
-        key = sha256(f"{self.decisive} {spec}".encode()).hexdigest()[:16]
+        key = sha256(f"{self.decisive} {spec}".encode()).hexdigest()
         path = self.folder / f"{name}-{key}.json"
         self.used.add(path)
         if path.exists():

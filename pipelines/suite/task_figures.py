@@ -60,7 +60,7 @@ def standard_error(metric: str, counted: Any, samples: list[LoggedSample]) -> fl
     """Over documents: the harness's, or the ratio's for bits per byte; None if not known."""
     if metric == "bits_per_byte":
         nats, sizes = torch.tensor([sample[metric] for sample in samples]).double().T
-        counted = mean_and_error(-nats / log(2), sizes)["se"]
+        counted = mean_and_error(nats / log(2), sizes)["se"]
     return float(counted) if isinstance(counted, int | float) and not isnan(counted) else None
 
 

@@ -51,7 +51,7 @@ def version_of_ours() -> str:
 
 
 @cache
-def index(everything: bool = False) -> dict[str, Entry]:
+def index(everything: bool) -> dict[str, Entry]:
     """Tasks, groups and tags by name: ours and those of FOLDERS, or all of the harness."""
     folders = [] if everything else [str(HARNESS / name) for name in FOLDERS]
     with quiet():

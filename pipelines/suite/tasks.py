@@ -224,9 +224,7 @@ def prepare(
     return loaded
 
 
-def run(
-    lm: FreeTransformerLM, loaded: dict[str, Any], suite: Suite, bootstrap: int
-) -> tuple[Any, float]:
+def run(lm: FreeTransformerLM, loaded: dict[str, Any], suite: Suite) -> tuple[Any, float]:
     """The harness's results of loaded tasks, and seconds; raises UserError for a bad document."""
     random.seed(suite.seed)
     np.random.seed(suite.seed)
@@ -238,7 +236,7 @@ def run(
             lm,
             loaded,
             limit=suite.limit,
-            bootstrap_iters=bootstrap,
+            bootstrap_iters=BOOTSTRAP,
             log_samples=True,
             confirm_run_unsafe_code=True,  # check_programs has asked for more
         )
@@ -248,7 +246,7 @@ def run(
 def run_task(lm: FreeTransformerLM, name: str, spec: SuiteTask, suite: Suite) -> Outcome:
     """Run ``spec``, the entry ``name`` of suite.tasks; raises Skipped, UserError or its own."""
     loaded = prepare(name, spec, suite)
-    results, seconds = run(lm, loaded, suite, BOOTSTRAP)
+    results, seconds = run(lm, loaded, suite)
     tasks = loaded["tasks"]
     top = spec.task if len(tasks) > 1 else next(iter(tasks))
     if spec.key not in results["results"][top]:

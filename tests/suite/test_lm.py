@@ -6,6 +6,7 @@ tests/export/test_hugging_face.py.
 import random
 from itertools import pairwise
 
+import numpy as np
 import pytest
 import torch
 from torch.nn import functional as F
@@ -15,7 +16,9 @@ from ftmodel.inference.passes import with_codes
 from ftmodel.inference.sampling import sample_token
 from ftmodel.kernels.weights import bf16_products
 from pipelines.common.errors import UserError
+from pipelines.common.rng_streams import Purpose, philox
 from pipelines.config.suite import Scoring, Weights
+from pipelines.suite.batching import digest
 from tests.support.arrivals import arrives
 from tests.support.benchmark_models import (
     CONTEXT,
@@ -37,6 +40,7 @@ def test_an_answer_that_melts_into_its_context_is_encoded_alone(make_lm):
     context, answer = "answ", "er"
     assert len(lm.tok_encode(context + answer)) <= len(lm.tok_encode(context))
     alone = lm.tok_encode(answer, add_special_tokens=False)
+    assert alone == lm.tokens.encode_batch([answer.encode()])[0]
     assert lm._encode_pair(context, answer) == (lm.tok_encode(context), alone)
     prompt, answer = lm._encode_pair(f"a{END}", f"{END} b")
     assert prompt[0] == lm.eot_token_id, "in a text it is text"
@@ -95,6 +99,9 @@ def test_one_sample_of_marginal_is_the_papers_procedure(make_lm):
     assert log_likelihoods(one, pairs) == log_likelihoods(paper, pairs)
     assert rolling(one, texts) == rolling(paper, texts)
     assert one.mc_error == paper.mc_error == {}
+    two = make_lm(model, samples=2)
+    log_likelihoods(two, pairs)
+    assert two.mc_error.keys() == {*pairs}
 
 
 def test_the_error_of_sampling_z_shrinks_with_samples_and_is_the_spread_over_seeds(make_lm):
@@ -119,15 +126,22 @@ def test_the_error_of_sampling_z_shrinks_with_samples_and_is_the_spread_over_see
 def test_each_window_of_a_text_has_noise_of_its_own(make_lm, monkeypatch):
     def record(model, inputs, targets, samples, draw, ids):
         assert samples == 4
-        noise = draw()
-        windows = [noise[ids == i] for i in range(1, int(ids.max()) + 1)]
-        drawn.extend(tuple(window.flatten()[:3].tolist()) for window in windows)
-        return torch.zeros(len(windows), dtype=torch.float64)
+        noise, n = draw(), int(ids.max())
+        for i in range(1, n + 1):
+            read = inputs[ids == i], targets[ids == i][-1:]
+            key = digest(tuple(torch.cat(read).tolist()))
+            stream = philox(0, Purpose.ANSWERS, key, 2)  # 0 and 1 are those of a prompt
+            expected = stream.random(noise[ids == i].shape, np.float32)
+            assert np.array_equal(noise[ids == i].numpy(), expected)
+            drawn.add(key)
+        rows.append(len(inputs))
+        return torch.zeros(n, dtype=torch.float64)
 
-    drawn = []
     monkeypatch.setattr("pipelines.suite.lm.nll_bound", record)
-    rolling(make_lm(samples=4), [TEXT * 5, "Another text.", "And one more, "])
-    assert len(set(drawn)) == len(drawn) > 4
+    for tokens, most in ((1, 1), (3 * CONTEXT - 1, 2)):
+        drawn, rows = set(), []
+        rolling(make_lm(samples=4, batch_tokens=tokens), [TEXT * 5, "Another text.", "And more, "])
+        assert len(drawn) > 4 and max(rows) == most
 
 
 def test_rolling_of_a_free_transformer_is_over_windows_of_the_whole_context(make_lm):
@@ -144,6 +158,24 @@ def test_rolling_of_a_free_transformer_is_over_windows_of_the_whole_context(make
         nats = F.cross_entropy(lm.model.logits(hidden), window[1:], reduction="sum")
         expected -= nats.item()
     assert rolling(lm, [TEXT]) == near([expected])
+
+
+def test_a_baseline_reads_each_token_once_and_the_last_window_after_as_many_as_fit(
+    make_lm, monkeypatch
+):
+    def record(requests):
+        windows.extend(request[1:] for request in requests)
+        return [(10.0**i, False) for i in range(len(requests))]
+
+    windows, lm = [], make_lm(latent_bits=0)
+    lm.max_length = 4
+    monkeypatch.setattr(lm, "_loglikelihood_tokens", record)
+    assert lm.exact([[*range(10)], [*range(20, 25)]]) == [111, 11_000]
+    end = lm.eot_token_id
+    assert windows == [
+        ([end], [0, 1, 2, 3]), ([3], [4, 5, 6, 7]), ([5, 6, 7], [8, 9]),
+        ([end], [20, 21, 22, 23]), ([20, 21, 22, 23], [24]),
+    ]  # fmt: skip
 
 
 SENTENCE = "The quick dog: Größe, 7 foxes."
@@ -240,6 +272,7 @@ def test_samples_are_the_same_whatever_the_batch_and_repeats_differ(make_lm, kin
         numbers = lambda _, batch: [f"{opening.repeat}" for opening in batch]  # noqa: E731
         patch.setattr(type(lm), "continued", numbers)
         assert continuations(lm, prompts, **settings) == ["0", "0", "0", "1"]
+        assert continuations(lm, prompts) == ["0"] * 4, "where nothing varies all are one"
     assert found == continuations(make_lm(lm.model, batch_tokens=1), prompts, **settings)
     backwards = continuations(make_lm(lm.model, batch_tokens=40), prompts[2::-1], **settings)
     assert backwards == found[2::-1]
@@ -263,8 +296,10 @@ def test_what_was_cut_is_counted_and_is_the_beginning(make_lm, monkeypatch):
             lm, "continued", lambda batch: [prompts.append(o.prompt) or "" for o in batch]
         )
         continuations(lm, [long, "a"], max_gen_toks=10)
-    assert prompts == [(*lm.tok_encode(long)[10 - CONTEXT :],), (*lm.tok_encode("a"),)]
-    assert lm.truncated == 1
+        assert prompts == [(*lm.tok_encode(long)[10 - CONTEXT :],), (*lm.tok_encode("a"),)]
+        fits = lm.tok_encode("the quick")
+        continuations(lm, [long[1:], "the quick"], max_gen_toks=CONTEXT - len(fits))
+    assert (prompts[-1], lm.truncated) == ((*fits,), 2)
     lm.start_task()
     rolling(lm, [long])
     assert lm.truncated == 0

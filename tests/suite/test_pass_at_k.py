@@ -3,16 +3,24 @@
 import itertools
 import json
 from dataclasses import replace
+from unittest.mock import Mock
 
 import pytest
 import torch
 
-from pipelines.artifacts.suite_results import Sampling, Varied
+from pipelines.artifacts.suite_results import Sampling, TaskScore, Varied
 from pipelines.common.errors import UserError
 from pipelines.config.suite import PassAtK
 from pipelines.config.values import check_values
-from pipelines.suite import benchmark_data
-from pipelines.suite.pass_at_k import StoredTask, program_text, run_sampled, samplings
+from pipelines.suite import benchmark_data, pass_at_k
+from pipelines.suite.pass_at_k import (
+    RepeatedTask,
+    StoredTask,
+    mean_score,
+    program_text,
+    run_sampled,
+    samplings,
+)
 from pipelines.suite.task_index import check_file
 from pipelines.suite.tasks import run_task
 from tests.support.arrivals import arrives
@@ -127,6 +135,17 @@ def test_a_baseline_has_its_temperature_alone():
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("sampling", "decoding"),
+    [(Z, (False, 0.0, True)), (TOKENS, (True, 0.8, False)), (BOTH, (True, 0.8, True))],
+)
+def test_the_way_of_drawing_decides_all_of_decoding_but_when_a_text_ends(sampling, decoding):
+    model = Scripted()
+    run_sampled(model, "x", IDIOMS, suite(limit=1), sampling)
+    expected = dict(zip(("do_sample", "temperature", "fresh_z"), decoding, strict=True))
+    assert model.settings == [expected | {"until": ["\n"], "max_gen_toks": 16}] * 4
+
+
 def drawn(lm, sampling, samples=6):
     _, _, log = run_sampled(lm, "x", IDIOMS, suite(samples=samples, limit=4), sampling)
     return [sample["resps"][0] for sample in log]
@@ -193,6 +212,19 @@ def test_what_cannot_be_answered_several_times_is_refused_before_anything_is_sco
         check_file("x", task, f"exact_match,{chosen}", several=True)
     with pytest.raises(UserError, match="x is several tasks"):
         check_file("x", "ft_mmlu", "acc_norm,none", several=True)
+
+
+@pytest.mark.parametrize("kinds", [[RepeatedTask] * 2, [None]])
+def test_several_tasks_or_one_that_is_a_program_are_refused(monkeypatch, kinds):
+    tasks = {i: Mock(kind, OUTPUT_TYPE="generate_until") for i, kind in enumerate(kinds)}
+    monkeypatch.setattr(pass_at_k, "prepare", lambda *_: {"tasks": tasks})
+    with pytest.raises(UserError, match="x is not one task with stored data"):
+        run_sampled(Scripted(), "x", IDIOMS, suite(), TOKENS)
+
+
+def test_one_document_has_no_error():
+    assert mean_score([0.25]) == TaskScore(0.25, None)
+    assert mean_score([0.0, 1.0]) == TaskScore(0.5, pytest.approx(0.5))
 
 
 def test_a_score_between_right_and_wrong_is_refused(monkeypatch):

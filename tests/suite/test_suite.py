@@ -128,7 +128,8 @@ def test_a_task_that_fails_costs_the_others_nothing(workspace, monkeypatch, caps
     """Whatever the error; and the stage its exit code, if asked for. A full disk ends the stage."""
     train_run(RUN)
     errors = {"words": KeyError("a field"), "snippets": UserError("document 3: no label")}
-    errors["words"].__cause__ = ValueError("line 2")
+    for error in errors.values():  # of one of the user's only the message is shown
+        error.__cause__ = ValueError("line 2")
     run_task, spec = suite.run_task, RunSpec(load_experiment(), RUN)
 
     def failing(lm, name, *rest):
@@ -178,6 +179,7 @@ def test_each_smaller_budget_is_scored_with_its_own_model(workspace, monkeypatch
     found = read("suite.json")
     series = found["budgets"]
     assert all("sampled" not in each["tasks"]["idioms"] for each in series)
+    assert f"idioms/{WAYS[0]}/distinct" in read("suite_scores.json")
     assert [one["tokens"] for one in series] == [*budgets, 20 * BATCH]
     assert [one["annealed"] for one in series] == [False, False, True]
     values = [one["tasks"]["passages"]["value"] for one in series]
@@ -213,7 +215,7 @@ def kept(tmp_path, monkeypatch):
     given["budget"] = experiment.budgets(experiment.runs[RUN])[0]
 
     def ask(name="words", spec=SPEC, **changes):
-        return is_kept(Progress(Path("kept"), decisive(**given | changes)), spec, name)
+        return is_kept(Progress(Path("kept/here"), decisive(**given | changes)), spec, name)
 
     assert [ask(), ask()] == [False, True]
     return ask, given
@@ -311,7 +313,7 @@ ONCE = {"samples": 3, "k": [1], "temperatures": [0.5], "tasks": ["passages"]}
 def test_mistakes_are_named_before_anything_is_trained(look, changes, message, monkeypatch):
     index = task_index.index
     # indexing the whole harness takes 15 seconds
-    monkeypatch.setattr(task_index, "index", lambda everything=False: index())
+    monkeypatch.setattr(task_index, "index", lambda everything: index(False))
     look()  # what is right is known from now on
     with pytest.raises(UserError, match=rf"suite\.{message}"):
         look(**changes)

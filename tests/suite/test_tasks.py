@@ -140,7 +140,7 @@ def choice_docs(*choices):
 
 
 @rejects("task_figures.undecided: «len→lambda c: len(c.encode())»,", "bytes for characters")
-@pytest.mark.parametrize("key, undecided", [("acc,none", 0.4), ("acc_norm,none", 0.2)])
+@pytest.mark.parametrize("key, undecided", [("acc,none", 3 / 6), ("acc_norm,none", 2 / 6)])
 def test_undecided_where_noise_may_swap_the_two_best(given, key, undecided):
     values = {
         "p0": {"a": -1.0, "b": -1.4, "c": -9.0},  # 0.4 apart; error of the difference 0.1414
@@ -148,6 +148,7 @@ def test_undecided_where_noise_may_swap_the_two_best(given, key, undecided):
         "p2": {"a": -1.0, "bbbb": -1.1, "c": -3.0},  # 0.725 a character apart
         "p3": {"aa": -2.0, "éé": -4.0},  # 1.0 a character, 0 a byte apart
         "p4": {"aaaa": -4.0, "bbbb": -4.4},  # a character: 0.1 apart, error 0.0354
+        "p5": {"aaaa": -4.0, "bbbb": -4.2},  # both ways less than 2 errors
     }
     given(**choice_docs(*values.values()))
     model = Scripted(lambda prompt, choice: values[prompt][choice], error=lambda *_: 0.1)
@@ -207,12 +208,16 @@ def test_tasks_without_a_common_figure_are_named_before_anything_is_scored(given
         (choice_docs(["", "b"], ["a", "b"]), "ft_snippets: document 0: choice 0 "),
         (choice_docs(["a", "b"], []), "ft_snippets: document 1 .*no choices"),
         ({"test": [{"text": "a"}, {"text": ""}]}, "ft_passages: document 1: "),
+        (
+            {"test": [dict(before="", words=["a", "b"], after=x, answer=0) for x in (".", "")]},
+            "ft_words: document 1: nothing to score",
+        ),
     ],
 )
 def test_what_cannot_be_scored_is_found_before_anything_is(given, docs, message):
     given(**docs)
     task, model = message.partition(":")[0].partition(" ")[0], Scripted()
-    key = "acc,none" if task == "ft_snippets" else "bits_per_byte,none"
+    key = "bits_per_byte,none" if task == "ft_passages" else "acc,none"
     with pytest.raises(UserError, match=f"^task {message}"):
         run_task(model, "x", entry(task, key), settings())
     assert not model.pairs
@@ -277,10 +282,12 @@ def test_an_unknown_metric_and_more_shots_than_documents_are_named(given, key, s
 @rejects("tasks.configure: if spec.shots «is not None→»", "0 shots taken for the task's own number")
 @arrives("suite", "seed")
 @arrives("suite_task", "shots")
-@pytest.mark.parametrize(("shots", "expected"), [(None, 2), (0, 0), (1, 1)])
-def test_zero_shots_are_not_the_tasks_own_number(shots, expected):
+@pytest.mark.parametrize(
+    ("shots", "own", "expected"), [(None, 2, 2), (0, 2, 0), (3, 2, 3), (None, None, 0)]
+)
+def test_zero_shots_are_not_the_tasks_own_number(shots, own, expected):
     task = Mock(sampler=Mock(df=[1, 2, 3]), aggregation=lambda: ["acc"])
-    task.config = Mock(num_fewshot=2, filter_list=None)
+    task.config = Mock(num_fewshot=own, filter_list=None)
     spec = entry("t", "acc,none", shots)
     tasks.configure("x", spec, {"tasks": {"t": task}, "groups": {}}, seed=4)
     task.set_config.assert_called_once_with("num_fewshot", expected)
@@ -290,7 +297,7 @@ def test_zero_shots_are_not_the_tasks_own_number(shots, expected):
 @arrives("suite_task", "task")
 def test_a_task_that_nobody_knows_is_named(monkeypatch):
     index = task_index.index
-    monkeypatch.setattr(task_index, "index", lambda everything=False: index())  # else 15 seconds
+    monkeypatch.setattr(task_index, "index", lambda everything: index(False))  # else 15 seconds
     with pytest.raises(UserError, match=r"^suite\.tasks\.x\.task: 'ft_wrods'"):
         run_task(Scripted(), "x", entry("ft_wrods", "acc,none"), settings())
 
@@ -307,9 +314,9 @@ def test_any_task_of_the_harness_may_be_named():
 def test_names_of_the_suites_need_no_index_of_the_harness(monkeypatch):
     index = task_index.index
 
-    def small(everything=False):
+    def small(everything):
         assert not everything
-        return index()
+        return index(everything)
 
     monkeypatch.setattr(task_index, "index", small)
     for suite in (MINI, PAPER):
