@@ -21,7 +21,7 @@ from pipelines.config.data import ProcessData, TextData
 from pipelines.tokenize import build as stage, encode, pieces, vocabulary
 from pipelines.tokenize.build import tokenize
 from pipelines.tokenize.encode import Task, tokenize_part
-from pipelines.tokenize.vocabulary import train_bpe, training_sample
+from pipelines.tokenize.vocabulary import text_tokenizer, train_bpe, training_sample
 from tests.support.arrivals import arrives
 from tests.support.corpora import write_corpus
 from tests.support.mutants import rejects
@@ -208,9 +208,11 @@ def test_documents_begin_with_the_end_of_text_that_is_named(source, tmp_path, mo
 
 
 def test_a_vocabulary_smaller_than_asked_is_said(tmp_path, capsys):
-    source = write_corpus(tmp_path / "c", train=[[b"ab ab"]], validation=[[b"ab"]])
-    tokenize("x", text_data(vocab_size=5000), source, tmp_path / "x", cores=1)
-    assert "data.x.vocab_size: 5000, but the text gives 2" in capsys.readouterr().out
+    parts = corpus.parts(write_corpus(tmp_path / "c", train=[[b"ab ab"]]), "train")
+    text_tokenizer("data.x", text_data(vocab_size=259), parts, tmp_path / "a.json")
+    assert "vocab_size" not in capsys.readouterr().out
+    text_tokenizer("data.x", text_data(vocab_size=260), parts, tmp_path / "b.json")
+    assert "data.x.vocab_size: 260, but the text gives 259\n" in capsys.readouterr().out
 
 
 def test_a_tokenizer_is_trained_on_the_start_of_every_part(source, monkeypatch):
@@ -218,9 +220,12 @@ def test_a_tokenizer_is_trained_on_the_start_of_every_part(source, monkeypatch):
     whole = b"".join(training_sample(parts))
     assert whole == b"".join(text for part in TRAIN for text in part)
     monkeypatch.setattr(vocabulary, "SAMPLE", 403)
-    sample = b"".join(training_sample(parts))
+    sample = [*training_sample(parts)]
+    assert all(sample)  # no document beyond the share is looked at
     joined = [b"".join(part) for part in TRAIN]
-    assert sample == b"".join(t[:n] for t, n in zip(joined, (100, 101, 101, 101), strict=True))
+    assert b"".join(sample) == b"".join(
+        t[:n] for t, n in zip(joined, (100, 101, 101, 101), strict=True)
+    )
 
 
 @rejects('build.tokenize: «parts["train"]→[*sha256s]»,', "a tokenizer trained on held-out text")

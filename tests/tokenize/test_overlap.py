@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given, strategies as st
 
 from pipelines.tokenize import overlap as overlap_module
-from pipelines.tokenize.overlap import find_overlap, hashes, scattered
+from pipelines.tokenize.overlap import HeldOut, find_overlap, hashes, scattered
 from tests.support.corpora import END, write_shards
 
 VOCABULARY = 1000
@@ -97,21 +97,38 @@ def test_an_ngram_over_the_border_of_two_documents_is_none(tmp_path):
 
 
 def test_a_large_held_out_part_is_cut_and_that_is_said(tmp_path, monkeypatch):
-    monkeypatch.setattr(overlap_module, "MAX_HELD_OUT_TOKENS", 30)
+    monkeypatch.setattr(overlap_module, "MAX_HELD_OUT_TOKENS", 33)
     text = [END, *range(1, 25)]
-    shards = write_shards(tmp_path, [text], [text, text], VOCABULARY)
+    shards = write_shards(tmp_path, [text], [[END, 90, 91], text, text], VOCABULARY)
     (documents, touched, tokens, covered), result = overlap_of(shards, 13)
-    assert (documents, touched, tokens, covered) == (2, 1, 28, 24)
+    assert (documents, touched, tokens, covered) == (3, 1, 30, 24)
     assert not result.whole
-    assert str(result).startswith("85.71 % of the first 28 held-out tokens, in 1 of 2 documents")
+    assert str(result).startswith("80.00 % of the first 30 held-out tokens, in 1 of 3 documents")
+    monkeypatch.setattr(overlap_module, "MAX_HELD_OUT_TOKENS", 53)
+    assert overlap_of(shards, 13)[1].whole
+
+
+def test_ngrams_are_told_apart_by_their_whole_hash():
+    """Also where the first bits tell none apart; the first n-gram of a text counts."""
+    text = HeldOut(np.array([END, 5], np.uint16), scattered(1000), END, 1)
+    text.table[:] = True
+    text.mark(np.array([i for i in range(1, 1000) if i != 5], np.uint16))
+    assert text.seen.tolist() == [False]
+    text.mark(np.array([5, 6], np.uint16))
+    assert text.seen.tolist() == [True]
+
+
+def test_token_ids_are_scattered_by_splitmix64():
+    """Its first numbers from the seed 0, as in the authors' code."""
+    known = [0xE220A8397B1DCDAF, 0x6E789E6AA1B965F4, 0x06C45D188009454F, 0xF88BB8A8724C81EC]
+    assert scattered(4).tolist() == known
 
 
 def test_hashes_are_the_polynomial():
     ids = np.array([5, 1, 1, 9, 3, 5, 2], np.uint16)
     numbers = scattered(10)
-    assert len(set(numbers.tolist())) == 10
     base = int(overlap_module.POLYNOMIAL_BASE)
-    for n in range(1, 9):
+    for n in range(1, 10):
         expected = [
             sum(int(numbers[ids[i + j]]) * base ** (n - 1 - j) for j in range(n)) % 2**64
             for i in range(len(ids) - n + 1)

@@ -23,6 +23,22 @@ def test_pieces_are_the_text_and_split_no_character(text, size):
     [piece.decode() for piece in cut]
 
 
+@pytest.mark.parametrize(
+    ("text", "cut"),
+    [
+        (b"", []),
+        (b"a\nb\nc\n", [b"a\nb\nc\n"]),
+        (b"a\nb\nc\nd\ne", [b"a\nb\nc", b"\nd\ne"]),
+        (b"a;\nb;\nc", [b"a;\nb;\n", b"c"]),
+        (b"aaa\xf0\x9f\x8e\xb2b", [b"aaa", b"\xf0\x9f\x8e\xb2b"]),
+        (b"\x80" * 7, [b"\x80" * 3, b"\x80" * 4]),
+    ],
+)
+def test_a_piece_ends_with_the_last_line_or_character_that_fits(monkeypatch, text, cut):
+    monkeypatch.setattr(pieces_module, "PIECE", 6)
+    assert list(pieces(text)) == cut
+
+
 @every_style
 def test_a_text_in_pieces_has_the_tokens_of_the_whole(style, monkeypatch):
     text = b"".join([*TEXT[:2], "    return größer\n\n  (a + 12\n\tb); \n".encode() * 2] * 20)

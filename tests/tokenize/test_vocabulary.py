@@ -2,13 +2,14 @@
 
 import json
 from pathlib import Path
+from unicodedata import category
 
 import pytest
 from tokenizers import Tokenizer, models, pre_tokenizers as pre
 
 from pipelines.artifacts.tokens.byte_tokenizer import CHARACTERS
 from pipelines.common.errors import UserError
-from pipelines.tokenize.vocabulary import adopt, byte_exact, symbol_tokenizer, train_bpe
+from pipelines.tokenize.vocabulary import RARE, adopt, byte_exact, symbol_tokenizer, train_bpe
 from tests.support.tokenizers import (
     END,
     TEXT,
@@ -22,15 +23,18 @@ from tests.support.tokenizers import (
 
 
 def test_an_end_of_text_is_added_to_a_tokenizer_without_special_tokens_alone(capsys):
-    tokenizer = trained(pre.ByteLevel(add_prefix_space=False))
+    tokenizer = trained(pre.ByteLevel(add_prefix_space=False), byte_fallback=True)
     tokens = byte_exact(json.loads(tokenizer.to_str()), END)
     assert tokens.end_of_text == tokenizer.get_vocab_size() == tokens.vocab_size - 1
     assert f"{END!r} is added to it" in capsys.readouterr().out
 
 
 def test_a_normalizer_is_left_out_and_that_is_said(capsys):
-    byte_exact(json.loads(qwen_2().to_str()), END)
+    tokens = byte_exact(json.loads(qwen_2().to_str()), END)
     assert "its normalizer (NFC) is left out" in capsys.readouterr().out
+    text = "e\u0301  lost  <tool> ".encode()
+    ids = encode(tokens, text)
+    assert tokens.decode(ids) == text and tokens.tokenizer.token_to_id("<tool>") in ids
 
 
 def word_piece():
@@ -73,6 +77,12 @@ def with_id(token, number):
     return json.dumps(spec)
 
 
+def many_special():
+    tokenizer = gpt_2()
+    tokenizer.add_special_tokens([*(f"<{i}>" for i in range(11)), "<reserved>"])
+    return tokenizer
+
+
 def split_at_space():
     return trained(pre.Sequence([pre.WhitespaceSplit(), pre.ByteLevel(False)]))
 
@@ -85,15 +95,17 @@ def split_at_space():
         (lambda: spaces_as(None), END, "neither a byte-level BPE .* nor one with byte_fallback"),
         (lambda: spaces_as("_"), END, "its Metaspace writes a space as '_'"),
         (qwen_2, "<s>", r"no token '<s>': `end_of_text` .* '<\|endoftext\|>', '<\|im_start\|>'$"),
+        (many_special, "<s>", r"such as '<\|endoftext\|>', '<0>', .*, '<6>', '<7>'$"),
         (lambda: trained(pre.ByteLevel(add_prefix_space=True)), END, "add_prefix_space"),
         (lambda: trained(split_and_bytes("removed")), END, "Split does not keep all of a text"),
         (split_at_space, END, "WhitespaceSplit does not keep all of a text"),
         (lambda: trained(pre.ByteLevel(False), dropout=0.1), END, r"model\.dropout: 0\.1"),
-        (lambda: without_bytes(0xFF, 0x84), END, "no token for 2 of the 256 bytes, 0x84 among"),
+        (lambda: without_bytes(0xFF, 0x84, 0x41), END, "for 3 of the 256 bytes, 0x41 among"),
         (ambiguous, END, "is an added token, but also a token of ordinary text"),
         (lambda: with_id("def", 65), END, "two of its tokens have the same id"),
         (lambda: with_id("zz", 1 << 20), END, "the id 1048576, .* at most 1048576 ids"),
         (gpt_2, "def", "is a token that text contains"),
+        (llama_2, "e", "is a token that text contains"),
     ],
 )
 def test_a_tokenizer_that_could_lose_bytes_is_refused_in_a_line(tmp_path, make, end_of_text, words):
@@ -103,6 +115,13 @@ def test_a_tokenizer_that_could_lose_bytes_is_refused_in_a_line(tmp_path, make, 
         adopt(path, end_of_text)
     assert str(caught.value).startswith(f"{path}: ")
     assert "\n" not in str(caught.value)
+
+
+def test_bytes_that_text_does_without_are_those_of_no_character():
+    """But of control characters, of which only those of a line count."""
+    every = map(chr, range(0x110000))
+    used = {*"".join(c for c in every if category(c) not in ("Cc", "Cn", "Cs")).encode()}
+    assert {*range(256)} - used - {*b"\t\n\r"} == RARE
 
 
 def test_bytes_that_text_does_without_may_lack_a_token(tmp_path, capsys):
