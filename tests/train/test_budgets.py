@@ -107,27 +107,6 @@ def copy(with_budgets, tmp_path, monkeypatch):
     return enter_copy
 
 
-def test_budgets_and_segments_are_listed_in_order_with_whole_batches(workspace):
-    """And whether they are annealed; without smaller budgets, or under a cosine, a segment does."""
-
-    def listed(schedule, budgets=BUDGETS):
-        change(schedule, budgets=budgets)
-        experiment = load_experiment()
-        spec = RunSpec(experiment, RUN)
-        return spec.budgets, segments(spec)
-
-    for schedule, annealed in (("wsd", True), ("cosine", False)):
-        assert listed(schedule)[0] == [
-            Budget(BUDGETS[0], 10, annealed),
-            Budget(BUDGETS[1], 15, annealed),
-            Budget(STEPS * BATCH, 20, True),
-        ]
-    for schedule, budgets in (("wsd", []), ("cosine", []), ("cosine", BUDGETS)):
-        (segment,) = listed(schedule, budgets)[1]
-        assert segment.last and segment.steps == STEPS
-        assert segment.keep == ({10: BUDGETS[0], 15: BUDGETS[1]} if budgets else {})
-
-
 @rejects("SegmentTraining.build_module: «self.segment→spec»", "decays on the run's schedule")
 @rejects(
     "segments.segments: «decay_start(optim.decay,→»budget.steps«)→-1»", "a trunk after a decay"
