@@ -7,8 +7,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from ray.exceptions import ActorDiedError
-from ray.train import ControllerError, WorkerGroupError
 
 from ftmodel.designs.design import FreeBits
 from pipelines.common.errors import UserError
@@ -17,7 +15,6 @@ from pipelines.config.schema import Strategy
 from pipelines.train.core import module
 from pipelines.train.core.batches import StepBatches
 from pipelines.train.core.trainer import Shards
-from pipelines.train.distributed import explain
 from tests.cluster.conftest import train_on_ray
 from tests.support import settings
 from tests.support.kills import at_step
@@ -127,18 +124,3 @@ def test_more_workers_than_the_cluster_has_is_one_line(forked):
         train_on_ray(workers=8)
     with pytest.raises(UserError, match=r"of 1 CPUs and 1 GPUs each.*room for 0"):
         train_on_ray(workers=2, gpus_per_worker=1.0)
-
-
-def test_lost_workers_and_bugs_are_told_apart():
-    """What a worker raises because another one is gone is a loss; any other error is a bug."""
-    lost = ActorDiedError()
-    closed = RuntimeError("[gloo/transport/tcp/pair.cc] Connection closed by peer")
-    bug = RuntimeError("The size of tensor a (3) must match the size of tensor b (4)")
-    for failures in ({0: closed}, {1: lost}, {0: bug, 1: lost}):
-        assert explain(WorkerGroupError("", failures)).startswith("lost worker")
-    assert explain(ControllerError(lost)).startswith("lost a worker")
-    for failures in ({0: bug}, {0: bug, 1: bug}, {1: KeyError("step")}):
-        with pytest.raises(WorkerGroupError):
-            explain(WorkerGroupError("", failures))
-    with pytest.raises(UserError, match="disk is full"):
-        explain(WorkerGroupError("", {0: closed, 1: UserError("the disk is full")}))

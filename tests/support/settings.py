@@ -24,7 +24,8 @@ from tests import ROOT
 
 @cache
 def composed() -> DictConfig:
-    return compose_config(["experiment=smoke"])
+    with chdir(ROOT):
+        return compose_config(["experiment=smoke"])
 
 
 def changed(*overrides: str) -> DictConfig:

@@ -12,18 +12,15 @@ import yaml
 from pipelines.artifacts.checkpoint import load_model, read_checkpoint
 from pipelines.artifacts.paths import checkpoint_path
 from pipelines.artifacts.run_spec import RunSpec
-from pipelines.config.derived import Budget
 from pipelines.config.load import load_experiment
 from pipelines.train.core import trainer as fit_module
 from pipelines.train.core.checkpoint_callback import Checkpoints
 from pipelines.train.core.manifest import make_manifest
 from pipelines.train.core.segments import (
-    Segment,
     budget_path,
     segments,
     steps_taken as planned_steps,
 )
-from pipelines.train.core.trainer import last_good
 from tests.support.kills import killed
 from tests.support.mutants import rejects
 from tests.support.training import RUN, find, losses, resume, same, tracked_runs, train_run
@@ -228,12 +225,3 @@ def test_what_is_damaged_costs_only_the_steps_since_the_checkpoint_before(
     train_run()
     assert steps_taken[0] == int(Path(start).stem) + 1
     assert same_everywhere(published(), alone.weights)
-
-
-def test_a_step_of_more_digits_than_a_name_has_room_for_is_the_last_good_one(tmp_path):
-    """A step of the trunk as one of a decay."""
-    segment = Segment(Budget(10, 10**8, True), 99_999_999, {})
-    (tmp_path / "decay-10").mkdir()
-    for name in ("99999998", "99999999", "decay-10/100000000"):
-        (tmp_path / f"{name}.ckpt").touch()
-    assert last_good(tmp_path, segment).endswith("decay-10/100000000.ckpt")

@@ -1,8 +1,12 @@
 """Held-out evaluation while training goes on."""
 
+from types import SimpleNamespace
+from unittest.mock import Mock
+
 import pytest
 import torch
 
+from ftmodel.inference.bounds import latent_bounds
 from ftmodel.inference.sequence_bound import nll_bound
 from ftmodel.model.objective import training_loss
 from pipelines.artifacts.paths import tokens_folder
@@ -11,12 +15,14 @@ from pipelines.artifacts.tokens.shards import Shards
 from pipelines.common.errors import UserError
 from pipelines.config.load import load_experiment
 from pipelines.train import held_out
-from pipelines.train.held_out import fixed_part, held_out_figures, segments_of
+from pipelines.train.core.module import TrainingModule
+from pipelines.train.held_out import HeldOut, fixed_part, held_out_figures, segments_of
 from tests.support.kills import killed
 from tests.support.mutants import rejects
 from tests.support.training import RUN, losses, same, train_run
 
 LN2 = torch.tensor(2.0).log().item()
+WINDOWS = torch.zeros(2, 3)
 LATENT = ["held_out_bound_bits", "held_out_ce_bits", "held_out_kl_bits"]
 
 
@@ -59,11 +65,13 @@ def test_a_free_transformer_has_its_kl_and_a_bound_from_a_stream_of_its_own(
     noise = torch.rand(5, 8, 3)
     loss = training_loss(model, tokens[:, :-1], tokens[:, 1:], noise, 0.5)
     before = torch.get_rng_state()
-    counted = []
-    monkeypatch.setattr(held_out, "nll_bound", lambda *a: counted.append(a[1]) or nll_bound(*a))
+    counted, draws = [], []
+    monkeypatch.setattr(held_out, "nll_bound", lambda *a: counted.append(a) or nll_bound(*a))
+    monkeypatch.setattr(held_out, "latent_bounds", lambda *a: draws.append(a) or latent_bounds(*a))
     first, again, other = (held_out_figures(model, tokens, None, seed, 5) for seed in (0, 0, 1))
     assert torch.equal(torch.get_rng_state(), before)
-    assert torch.equal(counted[0], tokens[[0, 4], :-1])
+    assert torch.equal(counted[0][1], tokens[[0, 4], :-1])
+    assert [each[3] for each in (counted[0], draws[0])] == [4, 1]
     assert [*first] == ["bound", "ce", "kl"] and first == again != other
     assert first["kl"] == pytest.approx(loss.kl.item() / LN2, rel=1e-4)
 
@@ -71,9 +79,9 @@ def test_a_free_transformer_has_its_kl_and_a_bound_from_a_stream_of_its_own(
 @rejects("held_out.segments_of: «* (inputs.shape[1] + 1)→»", "documents of two rows taken for one")
 def test_each_document_of_each_row_is_a_segment_of_its_own():
     """Also of a row of as many documents as tokens."""
-    rows = torch.tensor([[3, 3, 3], [5, 3, 5], [5, 5, 5]])
-    assert segments_of(rows, 3).tolist() == [[1, 2, 3], [4, 5, 5], [6, 6, 6]]
-    assert segments_of(rows, None).tolist() == [[1] * 3, [2] * 3, [3] * 3]
+    rows = torch.tensor([[3, 3, 3], [5, 3, 5]])
+    assert segments_of(rows, 3).tolist() == [[1, 2, 3], [4, 5, 5]]
+    assert segments_of(rows, None).tolist() == [[1] * 3, [2] * 3]
 
 
 @rejects('held_out.fixed_part: «"validation"→"train"»,', "training windows scored as held out")
@@ -88,6 +96,50 @@ def test_evenly_spaced_held_out_windows_are_scored_and_too_few_or_many_are_one_l
         fixed_part(spec, shards, 2166)
     there = len(shards.windows("validation", 65))
     assert len(fixed_part(spec, shards, 2167)) == 1
+    assert len(fixed_part(spec, shards, int(there * 65 / 0.03) + 1)) == there
     most = int((there + 1) * 65 / 0.03) + 1
     with pytest.raises(UserError, match=f"{there + 1} windows .* data.target holds out {there}"):
         fixed_part(spec, shards, most)
+
+
+@pytest.mark.parametrize(
+    ("steps", "context", "rows", "first"),
+    [(19, 64, 64, True), (20, 241, 16, True), (20, 5000, 1, False)],
+)
+def test_windows_are_scored_every_so_many_steps_which_counts_as_no_training(
+    monkeypatch, capsys, steps, context, rows, first
+):
+    """At most 4096 tokens at once, but a window; the first worker says how long it took."""
+
+    def score(model, tokens, end_of_text, seed, at_once):
+        assert (model, tokens, end_of_text, seed, at_once) == (module.model, WINDOWS, 3, 5, rows)
+        clock.now += 2.0
+        return {"bound": 1.5, "kl": 0.5}
+
+    clock, module = SimpleNamespace(now=100.0), Mock(spec=TrainingModule, device="cpu")
+    module.model = "model"
+    for name, value in {
+        "perf_counter": lambda: clock.now,
+        "fixed_part": lambda *_: WINDOWS,
+        "held_out_figures": score,
+    }.items():
+        monkeypatch.setattr(held_out, name, value)
+    config, run = SimpleNamespace(context=context), SimpleNamespace(seed=5)
+    spec = SimpleNamespace(batch_tokens=10, config=config, run=run, steps=steps, name="run")
+    shards = SimpleNamespace(metadata=SimpleNamespace(end_of_text=3))
+    curve = SimpleNamespace(ends={7}, since=100.0)
+    callback = HeldOut(spec, shards, curve, 59)
+    assert curve.ends == {7, *range(5, steps + 1, 5)}
+    trainer = SimpleNamespace(lightning_module=module, global_step=0, is_global_zero=first)
+    callback.on_train_start(trainer, module)
+    for step in range(1, 11):
+        trainer.global_step = step
+        callback.on_train_batch_end(trainer)
+        logged = [call.args for call in module.log.call_args_list]
+        figures = [("held_out_bound_bits", 1.5), ("held_out_kl_bits", 0.5)]
+        assert logged == figures * (step // 5)
+        assert curve.since == 100.0 + 2 * (step // 5)
+    clock.now = 108.0
+    callback.on_train_end(trainer, module)
+    said = "run: 50.0% of the time went into held-out evaluation\n"
+    assert capsys.readouterr().err == said * first

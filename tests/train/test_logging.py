@@ -1,21 +1,13 @@
 """`self.log` in the module reaches curve, MLflow and progress bar."""
 
-from unittest.mock import Mock
-
 import pytest
 import torch
 
-from ftmodel.designs.design import Per, Prior
-from pipelines.artifacts.run_spec import RunSpec
-from pipelines.config.load import load_experiment
 from pipelines.train.core import trainer as fit_module
 from pipelines.train.core.module import TrainingModule
-from pipelines.train.core.segments import Start, segments
-from pipelines.train.core.trainer import Process, SegmentTraining
-from pipelines.train.progress import CollapseWarning
 from tests.support.kills import killed
 from tests.support.mutants import rejects
-from tests.support.training import RUN, tracked_runs, train_run
+from tests.support.training import tracked_runs, train_run
 
 
 @pytest.fixture
@@ -69,23 +61,3 @@ def test_a_killed_run_goes_on_with_what_it_had_logged_of_a_row(workspace, monkey
     assert len(norms) == 20
     means = [torch.tensor(norms[i : i + 5]).double().mean().item() for i in range(0, 20, 5)]
     assert [float(row["grad_norm"]) for row in curve] == means
-
-
-@rejects(
-    "SegmentTraining.build_callbacks: «kl_of_use(spec.config, →»kappa_bits«)→»", "a warning by κ"
-)
-@pytest.mark.parametrize(
-    ("design", "expected"),
-    [({}, 0.125), ({"per": Per.sequence}, 4 / 65), ({"prior": Prior.learned}, 0.0)],
-)
-def test_the_warning_of_a_collapse_goes_by_the_kl_of_a_latent_in_use(workspace, design, expected):
-    spec = RunSpec(load_experiment(), RUN)
-    spec.run.latent_bits = 4
-    for name, value in design.items():
-        setattr(spec.run.latent, name, value)
-    start = Start(Mock(), segments(spec)[-1], None)
-    training = SegmentTraining(spec, Process(), start, None, tracking=Mock())
-    callbacks = training.build_callbacks(Mock())
-    (warning,) = [each for each in callbacks if isinstance(each, CollapseWarning)]
-    assert warning.kappa == warning.curve.kappa == pytest.approx(expected)
-    assert warning.steps == 20

@@ -10,20 +10,16 @@ from ftmodel.designs.design import Encoder, FreeBits, Inject, Per, Prior
 from ftmodel.model.objective import training_loss
 from pipelines.artifacts.checkpoint import load_model, read_checkpoint
 from pipelines.artifacts.paths import checkpoint_path
-from pipelines.artifacts.run_spec import RunSpec
 from pipelines.artifacts.tokens.shards import Shards
 from pipelines.common.errors import UserError
 from pipelines.config.load import load_experiment
-from pipelines.config.schema import DesignChanges, OptimizerName, Precision
+from pipelines.config.schema import DesignChanges, OptimizerName
 from pipelines.train import progress
 from pipelines.train.core import module, trainer
 from pipelines.train.core.batches import StepBatches
-from pipelines.train.core.trainer import Process, SegmentTraining, lightning_precision
 from tests.support.kills import killed
-from tests.support.mutants import rejects
 from tests.support.training import (
     RUN,
-    find,
     losses,
     resume,
     same,
@@ -39,31 +35,6 @@ OTHER_DESIGN = DesignChanges(
     prior=Prior.recurrent,
     free_bits=FreeBits.batch,
 )
-
-
-@rejects(
-    "SegmentTraining.build_trainer: «, self.process.environment→»",
-    "a training of one process takes a batch job's variables for its own",
-    case="TORCHELASTIC_RUN_ID=1",
-)
-@pytest.mark.parametrize(
-    "variables",
-    [
-        ["SLURM_NTASKS=4", "SLURM_JOB_NAME=train"],
-        ["LSB_JOBID=1", "LSB_DJOB_RANKFILE=ranks", "JSM_NAMESPACE_LOCAL_RANK=0"],
-        ["TORCHELASTIC_RUN_ID=1", "RANK=1", "LOCAL_RANK=1", "WORLD_SIZE=2", "GROUP_RANK=0"],
-    ],
-    ids=lambda variables: variables[0],
-)
-def test_a_training_of_one_process_asks_for_no_cluster(workspace, monkeypatch, variables):
-    Path("ranks").write_text("batch01\nlocalhost\n")
-    for variable in [*variables, "JSM_NAMESPACE_SIZE=1"]:
-        monkeypatch.setenv(*variable.split("="))
-    spec = RunSpec(load_experiment(), RUN)
-    trainer = SegmentTraining(spec, Process(), find(), None).build_trainer([])
-    assert (trainer.world_size, trainer.global_rank, trainer.is_global_zero) == (1, 0, True)
-    chosen = trainer._accelerator_connector.cluster_environment
-    assert type(chosen).__name__ == "LightningEnvironment"
 
 
 def test_a_killed_run_resumes_to_the_bit_and_is_tracked_once(workspace):
@@ -173,20 +144,3 @@ def test_a_checkpoint_that_does_not_fit_its_model_is_one_line(trained, tmp_path)
     torch.save(content, tmp_path / "last.ckpt")
     with pytest.raises(UserError, match="do not fit its configuration"):
         load_model(tmp_path / "last.ckpt")
-
-
-@pytest.mark.parametrize(
-    ("wanted", "gpu", "named"),
-    [
-        (Precision.auto, True, "bf16-mixed"),
-        (Precision.auto, False, "32-true"),
-        (Precision.float32, True, "32-true"),
-        (Precision.bf16, False, "bf16-mixed"),
-    ],
-)
-def test_auto_precision_is_bf16_where_a_gpu_has_it(monkeypatch, wanted, gpu, named):
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: gpu)
-    monkeypatch.setattr(
-        torch.cuda, "is_bf16_supported", lambda including_emulation: gpu or including_emulation
-    )
-    assert lightning_precision(wanted) == named

@@ -145,7 +145,7 @@ class SegmentTraining:
 
     def build_callbacks(self, shards: Shards) -> list[L.Callback]:
         spec, kappa_bits = self.spec, self.spec.run.kappa_bits
-        every = max(1, -(-spec.steps // ROWS))
+        every = -(-spec.steps // ROWS)
         ends = row_ends(self.segment, segments(spec))
         kappa = 0.0 if kappa_bits is None else kl_of_use(spec.config, kappa_bits)
         curve = CurveCallback(self.segment, every, ends, spec.batch_tokens, self.watch, kappa)
