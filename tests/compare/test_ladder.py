@@ -6,6 +6,7 @@ import pytest
 
 from pipelines.compare.ladder import LARGER_TAX, RECOVERY, TAX, USE, ladders, rung
 from tests.compare.made_up import baseline, free_transformer
+from tests.support.mutants import rejects
 
 NATS = log(2)
 
@@ -59,6 +60,7 @@ def test_a_rung_needs_a_plain_baseline_and_a_free_transformer():
         assert rung(family) is None
 
 
+@rejects("Ladder.kappas: «set.intersection→set.union»", "a threshold that one size has")
 def test_sizes_are_in_order_with_the_values_of_kappa_that_all_have():
     arms = rungs(300, 100, 200, kappas=(2.0, 0.0, 1.0), last_kappas=(1.0, 0.0, 4.0))
     arms.append(baseline("plus", 1.0, extra_blocks=1, **of_size(200, "m2")))
@@ -70,6 +72,7 @@ def test_sizes_are_in_order_with_the_values_of_kappa_that_all_have():
     assert {*found.points(LARGER_TAX, 1.0)} == {200}
 
 
+@rejects("compare.ladder.ladder: «max(ratios)→ratios[-1]»", "sizes of other tokens per parameter")
 @pytest.mark.parametrize(
     ("arms", "count"),
     [
@@ -78,6 +81,7 @@ def test_sizes_are_in_order_with_the_values_of_kappa_that_all_have():
         (rungs(100, 200, 300, 300), 0),  # which of two of a size is on the line?
         (rungs(100, 200, 300, last_ratio=11), 1),
         (rungs(100, 200, 300, last_ratio=12), 0),
+        (rungs(200, 300, 100, last_ratio=12), 0),
         (rungs(100, 200, 300, last_kappas=(2.0,)), 0),  # no κ that all have
     ],
 )

@@ -12,6 +12,7 @@ from pipelines.report.tables import summary_row
 from pipelines.report.verdicts import findings
 from tests.compare.made_up import baseline, free_transformer
 from tests.support.mutants import rejects
+from tests.support.pages import tables
 from tests.support.results import analysis_of, in_folder, run, task, write_experiment, write_suite
 
 
@@ -28,13 +29,16 @@ def test_every_comparison_is_computed_once_a_report(tmp_path, monkeypatch):
         write_suite(tmp_path, name, {"facts": task(0.3)})
     once = [watched(analysis, "compare"), watched(analysis, "benchmarks")]
     once.append(watched(table, "score_error"))
-    tables, bounds = watched(analysis, "budget_table"), watched(comparison, "contrast_bounds")
+    budgets, bounds = watched(analysis, "budget_table"), watched(comparison, "contrast_bounds")
     shared = analysis_of(tmp_path)
     with in_folder(tmp_path):
-        assert findings(shared) and picture(shared) and all_sections(shared)
+        assert picture(shared) and all_sections(shared)
+        heads = [table.head for table in tables(findings(shared))]
+    scored = ["benchmarks against the baseline" in head for head in heads]
+    assert scored == [True, False]  # where a suite was
     assert shared.comparisons_made == 3
     assert [mock.call_count for mock in once] == [1, 1, 1]
-    assert tables.call_count == 2  # one for each data set
+    assert budgets.call_count == 2  # one for each data set
     pairs = [(call.args[0].name, call.args[1].name) for call in bounds.call_args_list]
     assert sorted(pairs) == [("free", "base"), ("z", "sums")]
 

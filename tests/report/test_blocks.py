@@ -34,13 +34,15 @@ def test_a_section_is_found_by_its_name():
     assert "<!--" not in html("<!-- other -->", {}).replace("<!-- other -->", "")
 
 
-def test_columns_of_numbers_end_on_the_right_and_rows_have_a_head():
-    rows = [["a", "−0.5 ± 0.1", "of b"], ["b", "–", "1 of c"]]
+def test_columns_of_numbers_end_on_the_right_and_rows_have_a_head_and_may_be_below_others():
+    rows = [["a", "−0.5 ± 0.1", "of b"], ["↳ b", "–", "1 of c"]]
     table = Table(["arm", "bound", "kind"], rows)
-    head, sides, first, _ = written([table]).splitlines()
+    head, sides, first, *_ = written([table]).splitlines()
     assert (head, sides) == ("| arm | bound | kind |", "| --- | ---: | --- |")
     assert first == "| a | −0.5 ± 0.1 | of b |"
-    assert '<th scope="row">a</th>' in page(table) and "<th>kind</th>" in page(table)
+    made = page(table)
+    assert '<tr>\n<th scope="row">a</th>' in made and "<th>kind</th>" in made
+    assert made.count('<tr class="below">\n<th scope="row">↳ b</th>') == 1
 
 
 def test_figures_are_found_within_other_blocks_and_have_their_description_below():
@@ -111,8 +113,3 @@ def test_what_may_not_be_compared_is_grey():
 )  # fmt: skip
 def test_what_follows_a_cells_number_is_small_print(cell, shown):
     assert f">{shown}</td>" in page(Table(["arm", "x"], [["a", cell]]))
-
-
-def test_rows_below_others_are_marked():
-    made = page(Table(["arm"], [["a"], ["↳ the paper"]]))
-    assert '<tr>\n<th scope="row">a</th>' in made and '<tr class="below">' in made

@@ -15,7 +15,7 @@ def families(report):
     return json.loads(DATA.search((report / "explorer.html").read_text())[1])
 
 
-def test_every_arm_of_a_data_set_has_the_same_prompts(small):
+def test_every_arm_of_a_data_set_has_the_same_prompts_and_is_shown_by_its_first_seed(small, seeded):
     target, text = families(small)
     assert (target["name"], target["target"], target["prompts"]) == ("target", True, ["A>", "B>"])
     assert (text["name"], text["target"], text["prompts"]) == ("text", False, ["if a <b> &", "for"])
@@ -27,11 +27,8 @@ def test_every_arm_of_a_data_set_has_the_same_prompts(small):
         "free_k1_8: κ = 1/8 bit per token": [3, 3],
         "free_wide: κ = 3/10 bit per token": [3, 3],
     }
-
-
-def test_several_seeds_are_shown_by_the_first(seeded):
-    (text,) = families(seeded)
-    assert [numbers(arm["seeds"]) for arm in text["arms"]] == [["0", "2"]] * 4
+    (several,) = families(seeded)
+    assert [numbers(arm["seeds"]) for arm in several["arms"]] == [["0", "2"]] * 4
 
 
 @rejects(

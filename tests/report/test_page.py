@@ -12,7 +12,6 @@ from tests.support.pages import check_report
 from tests.support.results import (
     GROUP,
     make_report,
-    rows_by,
 )
 
 TEXTS = ("index.html", "report.md", "summary.txt", "arms.csv")
@@ -40,14 +39,6 @@ def test_all_tables_are_those_that_were_found_right(small, seeded):
     check_report("seeded", seeded)
 
 
-def test_page_stands_alone(small):
-    page = (small / "index.html").read_text()
-    assert not re.search(r"https?:|url\(|@import|<link|<iframe", page)
-    images = re.findall(r'<img src="(.*?)"', page)
-    assert len(images) == 5 and '<a href="#curves">Training curves</a>' in page
-    assert all(image.startswith("data:image/png;base64,iVBOR") for image in images)
-
-
 def test_links_to_what_is_explained_lead_there(small, seeded):
     """Every section is in docs/report.md under its title; headings as GitHub names them."""
     pages = "".join((report / "report.md").read_text() for report in (small, seeded))
@@ -57,19 +48,19 @@ def test_links_to_what_is_explained_lead_there(small, seeded):
         assert linked and linked <= {*map(anchor, titles)}
 
 
-def test_samples_are_selectable_text_and_cannot_break_the_page(small):
-    page = (small / "index.html").read_text()
+def test_page_stands_alone_and_has_samples_as_text_that_cannot_break_it(small):
+    page, markdown = ((small / name).read_text() for name in ("index.html", "report.md"))
+    assert not re.search(r"https?:|url\(|@import|<link|<iframe", page)
+    images = re.findall(r'<img src="(.*?)"', page)
+    assert len(images) == 5 and '<a href="#curves">Training curves</a>' in page
+    assert all(image.startswith("data:image/png;base64,iVBOR") for image in images)
     plain = unescape(re.sub(r"<[^>]*>", "", page))
     assert GROUP[0] in plain
     assert read_paper()[0.125].fresh[0] in plain
     assert "if a &lt;b&gt; &amp;" in page
-    assert "\x04" not in page + (small / "report.md").read_text()
-
-
-def test_the_picture_and_the_verdicts_come_before_everything_else(small):
-    words = ("headline.png", "| arm | bound", "## ")
-    text = (small / "report.md").read_text()
-    places = [text.index(each) for each in words]
+    assert "\x04" not in page + markdown
+    # the picture and the verdicts come before everything else
+    places = [markdown.index(words) for words in ("headline.png", "| arm | bound", "## ")]
     assert places == sorted(places)
 
 
@@ -79,12 +70,11 @@ def test_parts_without_content_are_left_out(bare):
     assert re.findall("^## (.*)", text, re.M) == titles
     assert "Question" not in text and "headline" not in text
     assert [path.name for path in (bare / "figures").iterdir()] == ["curves_text.png"]
-    assert rows_by("run", bare / "figure4.csv") == {}
+    assert (bare / "figure4.csv").read_text().strip() == ""
 
 
-def test_single_runs_stay_visible_and_what_was_done_is_said(seeded):
+def test_what_was_done_is_said(seeded):
     text = " ".join((seeded / "report.md").read_text().split())
-    assert text.count("over 3 steps") == 2  # κ of `free_2`, in bits per byte and per token
     assert "train: 1,200 documents, 34,567 tokens, 1 byte" in text
     assert "2.50 % of 2,000" in text and "1 of 40 documents" in text
     # 3 + 2 final ones, against one or two baselines; 3 at two budgets and of the last third

@@ -5,10 +5,12 @@ from math import nan
 
 import pytest
 
+from pipelines.compare.use_of_z import uses_of_z
 from pipelines.config.schema import EvaluationConfig
 from pipelines.report.analysis import Analysis
 from pipelines.report.sections.kappa import collapse_at_large_kappa, direction
-from pipelines.report.verdicts import answer, caveat, verdicts
+from pipelines.report.tables import use_cell
+from pipelines.report.verdicts import answer, caveat, use_in_words, verdicts
 from tests.compare.made_up import baseline, free_transformer
 from tests.support.mutants import rejects
 from tests.support.pages import by_name, numbers
@@ -18,9 +20,7 @@ from tests.support.results import (
     analysis_of,
     run,
     seeded,
-    task,
     write_experiment,
-    write_suite,
 )
 
 THREE = {"base": run(), "free_1": run(kappa=1.0), "free_2": run(kappa=2.0)}
@@ -104,14 +104,15 @@ def test_without_a_partner_nothing_is_answered(tmp_path, name, noted):
     assert table(analysis)[name][NOTES].startswith("no baseline") == noted
 
 
-def test_seeds_and_how_many_comparisons_were_made_are_said(tmp_path):
-    analysis = seeded(tmp_path / "a", CONTROLLED, {"base": [0.5], "plus": [0.45], "free": [0.4]})
-    assert "3 comparisons" in caveat_of(analysis)
-    assert "comparisons" not in caveat_of(Analysis(analysis.arms[:1], EvaluationConfig()))
-    one = analysis
-    analysis = seeded(tmp_path / "b", PAIR, {"base": [0.5, 0.52], "free": [0.4, 0.46]})
-    assert "−0.0800 ± 0.0001, seeds ± 0.0316" in table(analysis)["free"].values()
-    assert len(caveat(analysis)) == len(caveat(one)) + 1  # what several seeds are for
+def test_seeds_and_how_many_comparisons_were_made_are_said():
+    arms = [baseline("plus", 0.45, extra_blocks=1), free_transformer("free", 0.4)]
+    alone, one, several = (
+        Analysis(each, EvaluationConfig())
+        for each in (arms[:1], [baseline("base", 0.5), *arms], [baseline("base", 0.5, 0.6), *arms])
+    )
+    assert "3 comparisons were" in caveat_of(one)
+    assert "comparisons" not in caveat_of(alone)
+    assert len(caveat(several)) == len(caveat(one)) + 1  # what several seeds are for
 
 
 GAINS = [
@@ -203,32 +204,12 @@ def test_what_kappa_does_is_not_read_off_other_designs(tmp_path):
     assert row == against_kappa(tmp_path / "b")
 
 
-def test_a_z_that_the_decoder_ignores_is_named(tmp_path):
-    """The KL is 0.2222; κ = 0 pays for no bit of it."""
-    ces = {"used": 0.4, "share": 0.495, "error": 0.485, "just": 0.475, "below": 0.52, "zero": 0.5}
-    runs = {"base": run()} | {name: run(kappa=float(name != "zero")) for name in ces}
-    others = {name: {"ce": ce} for name, ce in ces.items()}
-    folder = write_experiment(tmp_path, runs, {}, se=0.01, others=others)
-    cells = {arm: row[USE] for arm, row in table(analysis_of(folder)).items()}
-    ignored = {arm: cell for arm, cell in cells.items() if "ignored" in cell}
-    assert ignored == {
-        "share": "0.0050 ± 0.0100 of a KL of 0.2222: ignored",
-        "error": "0.0150 ± 0.0100 of a KL of 0.2222: ignored",
-        "below": "−0.0200 ± 0.0100 of a KL of 0.2222: ignored",
-    }
-    assert cells["base"] == "–"
-
-
-def test_seeds_that_differ_in_their_use_of_z_are_named(tmp_path):
-    """Use is 0.1 or 0 of a KL of 0.2222."""
-    ces = {"differ": (0.4, 0.5), "use": (0.4, 0.4), "ignore": (0.5, 0.5), "zero": (0.4, 0.5)}
-    arms = {name: run(kappa=float(3 - i)) for i, name in enumerate(ces)}
-    others = {f"{name}_s{i}": {"ce": ce} for name, each in ces.items() for i, ce in enumerate(each)}
-    analysis = seeded(tmp_path, arms, {name: [0.5, 0.5] for name in arms}, others=others)
-    cells = {arm: row[USE] for arm, row in table(analysis).items()}
-    assert [arm for arm, cell in cells.items() if "differs between seeds" in cell] == ["differ"]
-    figures = numbers(cells["differ"].partition("differs between seeds")[2])
-    assert figures == ["0", "0.1000", "0.0001", "1", "0.0000", "0.0001"]  # of which seed, first
+def test_seeds_that_differ_in_their_use_of_z_are_named():
+    """The first ignores its KL of 0.5 bits."""
+    (use,) = uses_of_z([free_transformer("free", 1.0, 1.25, se=0.01)])
+    assert numbers(use_in_words(use)) == ["1", "0.2500", "0.0100", "0", "0.0000", "0.0100"]
+    assert use_in_words(use).startswith("differs between seeds")
+    assert use_cell(use) == "25% (differs by seed)"
 
 
 def test_a_filter_that_is_not_tight_to_a_tenth_of_the_documents_error_is_named(tmp_path):
@@ -241,25 +222,6 @@ def test_a_filter_that_is_not_tight_to_a_tenth_of_the_documents_error_is_named(t
         path.write_text(plain.replace(f'"{figure}": 0.0005', f'"{figure}": 0.00101'))
         note = table(analysis_of(folder))["free"][NOTES]
         assert note.startswith("bound not tight") and numbers(note) == [about, "0.0100"]
-
-
-def test_verdicts_on_benchmarks_are_counted(tmp_path):
-    values = {"facts": (0.3, 0.9), "race_high": (0.3, 0.1), "mbpp": (0.3, 0.31), "em": (0.2, 0.2)}
-    runs = {"base": run("text"), "free": run("text", kappa=0.5)}
-    folder = write_experiment(tmp_path, runs, {})
-    for i, name in enumerate(runs):
-        write_suite(folder, name, {key: task(pair[i]) for key, pair in values.items()})
-    analysis = analysis_of(folder)
-    counted = table(analysis, "text")["free"]["benchmarks against the baseline"]
-    assert [numbers(each)[-1] for each in counted.split(", ")] == ["1", "1", "2", "4"]
-    assert re.findall(r"(better|worse)\D+1 \((.*?)\)", counted) == [
-        ("better", "facts"), ("worse", "race.high")
-    ]  # fmt: skip
-    assert len(analysis.comparisons) == 1
-    assert analysis.comparisons_made == 5
-    elsewhere = [baseline("x", 1.0, data="other"), free_transformer("y", 1.0, data="other")]
-    both = Analysis([*analysis.arms, *elsewhere], EvaluationConfig())
-    assert not any("benchmarks" in head for head in table(both, "other")["y"])
 
 
 def test_a_trend_may_rise():

@@ -26,6 +26,7 @@ from tests.support.benchmark_models import (
 from tests.support.mutants import rejects
 
 MINI, PAPER = entries("mini"), entries("paper")
+CHOICE, TEXT = entry("ft_snippets", "acc,none"), entry("ft_passages", "bits_per_byte,none")
 
 
 @pytest.fixture(autouse=True)
@@ -47,7 +48,7 @@ def given(monkeypatch):
     return give
 
 
-def test_our_snippets_have_one_right_answer_anywhere():
+def test_our_snippets_and_words_have_one_right_answer_anywhere():
     docs = documents("snippets")
     assert len({doc["prompt"] for doc in docs}) == len(docs) == 80
     assert Counter(doc["answer"] for doc in docs) == {place: 20 for place in range(4)}
@@ -56,13 +57,10 @@ def test_our_snippets_have_one_right_answer_anywhere():
         assert len(set(doc["choices"])) == 4
         for other in doc["choices"]:  # else the shorter one were likelier for certain
             assert other == right or not (right.startswith(other) or other.startswith(right))
-
-
-def test_our_words_have_one_right_answer_anywhere():
-    docs = documents("words")
-    assert len(docs) == 40 and Counter(doc["answer"] for doc in docs) == {0: 20, 1: 20}
-    assert len({(doc["before"], doc["after"]) for doc in docs}) == 40
-    assert all(len(set(doc["words"])) == 2 and doc["after"] for doc in docs)
+    words = documents("words")
+    assert len(words) == 40 and Counter(doc["answer"] for doc in words) == {0: 20, 1: 20}
+    assert len({(doc["before"], doc["after"]) for doc in words}) == 40
+    assert all(len(set(doc["words"])) == 2 and doc["after"] for doc in words)
 
 
 def test_our_functions_pass_their_own_tests():
@@ -187,39 +185,35 @@ def test_a_task_that_gets_its_own_data_and_cannot_is_skipped(monkeypatch, error)
         run_task(Scripted(), "x", entry("piqa", "acc,none"), settings())
 
 
-def test_tasks_without_a_common_figure_are_named_before_anything_is_scored(given):
-    arc = {"id": "0", "question": "q", "answerKey": "A"}
-    arc["choices"] = {"text": ["a", "b"], "label": ["A", "B"]}
-    given(train=[arc], validation=[arc], test=[arc])
-    model = Scripted()
-    with pytest.raises(
-        UserError, match=r"suite\.tasks\.x\.key: ai2_arc has no 'acc' for its 2 tasks"
-    ):
-        run_task(model, "x", entry("ai2_arc", "acc,none"), settings())
-    assert not model.pairs
+TWO = choice_docs(["a", "b"], ["c", "d"])
+ARC = {"id": "0", "question": "q", "answerKey": "A"}
+ARC["choices"] = {"text": ["a", "b"], "label": ["A", "B"]}
 
 
 @pytest.mark.parametrize(
-    ("docs", "message"),
+    ("splits", "spec", "message"),
     [
-        ({"test": []}, "ft_snippets: .*split test "),
-        ({"dev": [{}]}, r"ft_snippets: .*split test .*\(dev\)"),
-        (choice_docs(["a", "b"], ["a", ""]), "ft_snippets: document 1: choice 1 "),
-        (choice_docs(["", "b"], ["a", "b"]), "ft_snippets: document 0: choice 0 "),
-        (choice_docs(["a", "b"], []), "ft_snippets: document 1 .*no choices"),
-        ({"test": [{"text": "a"}, {"text": ""}]}, "ft_passages: document 1: "),
-        (
-            {"test": [dict(before="", words=["a", "b"], after=x, answer=0) for x in (".", "")]},
-            "ft_words: document 1: nothing to score",
-        ),
+        ({"test": []}, CHOICE, "task ft_snippets: .*split test "),
+        ({"dev": [{}]}, CHOICE, r"task ft_snippets: .*split test .*\(dev\)"),
+        (choice_docs(["a", "b"], ["a", ""]), CHOICE, "task ft_snippets: document 1: choice 1 "),
+        (choice_docs(["", "b"], ["a", "b"]), CHOICE, "task ft_snippets: document 0: choice 0 "),
+        (choice_docs(["a", "b"], []), CHOICE, "task ft_snippets: document 1 .*no choices"),
+        ({"test": [{"text": "a"}, {"text": ""}]}, TEXT, "task ft_passages: document 1: "),
+        ({"test": [dict(before="", words=["a", "b"], after=x, answer=0) for x in (".", "")]},
+         entry("ft_words", "acc,none"), "task ft_words: document 1: nothing to score"),
+        (TWO, entry("ft_snippets", "acc_normal,none", 0),
+         r"suite\.tasks\.x\.key: .* is not one of acc,none, acc_norm,none"),
+        (TWO, entry("ft_snippets", "acc,none", 3),
+         r"suite\.tasks\.x\.shots: 3, but ft_snippets has 2"),
+        ({"train": [ARC], "validation": [ARC], "test": [ARC]}, entry("ai2_arc", "acc,none"),
+         r"suite\.tasks\.x\.key: ai2_arc has no 'acc' for its 2 tasks"),
     ],
-)
-def test_what_cannot_be_scored_is_found_before_anything_is(given, docs, message):
-    given(**docs)
-    task, model = message.partition(":")[0].partition(" ")[0], Scripted()
-    key = "bits_per_byte,none" if task == "ft_passages" else "acc,none"
-    with pytest.raises(UserError, match=f"^task {message}"):
-        run_task(model, "x", entry(task, key), settings())
+)  # fmt: skip
+def test_what_cannot_be_scored_is_found_before_anything_is(given, splits, spec, message):
+    given(**splits)
+    model = Scripted()
+    with pytest.raises(UserError, match=f"^{message}"):
+        run_task(model, "x", spec, settings())
     assert not model.pairs
 
 
@@ -252,31 +246,16 @@ def test_an_error_over_a_document_names_it(given, monkeypatch, where):
 
     method = getattr(tasks.ConfigurableTask, where)
     monkeypatch.setattr(tasks.StoredTask, where, tasks.by_document(fails))
-    given(**choice_docs(["a", "b"], ["a", "b"]))
+    given(**TWO)
     with pytest.raises(UserError, match=r"^task ft_snippets: document 1: KeyError: 'a field'$"):
-        run_task(Scripted(), "x", entry("ft_snippets", "acc,none"), settings())
+        run_task(Scripted(), "x", CHOICE, settings())
 
 
 def test_a_score_that_is_no_number_is_named(given, monkeypatch):
     monkeypatch.setattr(tasks.StoredTask, "process_results", lambda *_: {"acc": math.nan})
-    given(**choice_docs(["a", "b"], ["a", "b"]))
+    given(**TWO)
     with pytest.raises(UserError, match=r"^task ft_snippets: its acc is nan$"):
-        run_task(Scripted(), "x", entry("ft_snippets", "acc,none"), settings())
-
-
-@pytest.mark.parametrize(
-    ("key", "shots", "message"),
-    [
-        ("acc_normal,none", 0, "key: .* is not one of acc,none, acc_norm,none"),
-        ("acc,none", 3, "shots: 3, but ft_snippets has 2"),
-    ],
-)
-def test_an_unknown_metric_and_more_shots_than_documents_are_named(given, key, shots, message):
-    given(**choice_docs(["a", "b"], ["c", "d"]))
-    model = Scripted()
-    with pytest.raises(UserError, match=rf"suite\.tasks\.x\.{message}"):
-        run_task(model, "x", entry("ft_snippets", key, shots), settings())
-    assert not model.pairs
+        run_task(Scripted(), "x", CHOICE, settings())
 
 
 @rejects("tasks.configure: if spec.shots «is not None→»", "0 shots taken for the task's own number")

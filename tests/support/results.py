@@ -1,6 +1,5 @@
 """Results written by hand: small, but of every shape that evaluation leaves."""
 
-import csv
 import json
 from collections.abc import Iterator
 from contextlib import chdir, contextmanager
@@ -314,9 +313,3 @@ def seeded(
     by_run = {f"{arm}_s{i}": bound for arm, each in bounds.items() for i, bound in enumerate(each)}
     write_experiment(folder, with_seeds(arms, seeds), by_run, se=0.0001, **others)
     return analysis_of(folder)
-
-
-def rows_by(column: str, path: Path) -> dict[str, dict[str, str]]:
-    """The rows of a table for programs, by one of its columns."""
-    with open(path, newline="") as file:
-        return {row[column]: row for row in csv.DictReader(file)}

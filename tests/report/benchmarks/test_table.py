@@ -126,15 +126,6 @@ def test_what_was_scored_in_another_way_is_not_compared(tmp_path):
     assert {key: list(final[key]) for key in others} == {key: ["base"] for key in others}
 
 
-def test_an_arm_without_a_suite_is_left_out_and_one_without_a_task_has_a_gap(tmp_path):
-    arms = arms_with(tmp_path, {"base": {"facts": task(0.3)}, "free": {}})
-    assert list(benchmarks(arms)[0].final["facts"]) == ["base"]
-    set_suite_run(tmp_path, "free", False)  # its files may still be there
-    assert [arm.name for arm in benchmarks(arms_of(tmp_path))[0].arms] == ["base"]
-    set_suite_run(tmp_path, "base", False)
-    assert benchmarks(arms_of(tmp_path)) == []
-
-
 BASE, FREE = {2000: 0.0, 4334: 0.2, 6500: 0.4}, {2000: 0.9, 4334: 0.3, 6500: 0.42}
 
 
@@ -177,12 +168,16 @@ def test_the_last_third_is_judged_by_its_own_errors(tmp_path):
 @rejects("table.scores: «all→any»(alike", "an arm whose first seed alone was scored alike")
 def test_an_arm_is_compared_if_all_its_seeds_were_scored_alike(tmp_path):
     names = ("base_s0", "free_s0", "free_s1")
-    tasks = {name: {"facts": task(0.3), "sums": task(0.4)} for name in names}
+    tasks = {name: {key: task(0.4) for key in ("facts", "sums", "both")} for name in names}
     tasks["free_s1"]["sums"] = task(0.4, shots=5)
+    del tasks["free_s1"]["facts"]
     (found,) = benchmarks(arms_with(tmp_path, tasks))
-    assert [{*found.final[key]} for key in ("facts", "sums")] == [{"base", "free"}, {"base"}]
-    set_suite_run(tmp_path, "free_s1", False)
+    alike = {key: list(by_arm) for key, by_arm in found.final.items()}
+    assert alike == {"facts": ["base"], "sums": ["base"], "both": ["base", "free"]}
+    set_suite_run(tmp_path, "free_s1", False)  # its files may still be there
     assert [arm.name for arm in benchmarks(arms_of(tmp_path))[0].arms] == ["base"]
+    set_suite_run(tmp_path, "base_s0", False)
+    assert benchmarks(arms_of(tmp_path)) == []
 
 
 def test_last_thirds_of_unlike_budgets_or_of_one_are_not_compared(tmp_path):

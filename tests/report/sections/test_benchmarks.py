@@ -87,7 +87,6 @@ def test_what_has_to_be_known_is_said(made):
         "1,000 parameters, 6,500 tokens",
         "K = 8",
         "mbpp, 7 to 9",
-        "± 0.012, 25.0 %",
         f"race.middle: {escaped(SKIPPED)}",
     ):
         assert words in text, words

@@ -23,21 +23,11 @@ ARMS = CONTROLLED | {
 OWN, SAME = [0.551, 0.549], [0.5, 0.5]
 BOUNDS = {"base": SAME, "plus": [0.48, 0.48], "free": OWN, "linear": [0.45, 0.45], "residual": OWN}
 BOUNDS |= {"plus_2": [0.49, 0.49], "other_kappa": [0.6, 0.6], "other_tokens": [0.3, 0.3]}
-DESIGNS = ["its model's", "map linear, H 40", "inject residual"]
 
 
 @pytest.fixture(scope="module")
 def analysis(tmp_path_factory):
     return seeded(tmp_path_factory.mktemp("designs"), ARMS, BOUNDS)
-
-
-def test_each_design_is_compared_with_the_models_own(analysis):
-    (group,) = analysis.designs
-    assert [arm.name for arm in group.arms] == ["free", "linear", "residual"]
-    assert [design_words(arm) for arm in group.arms] == DESIGNS
-    assert [round(c.mean, 3) for c in group.others] == [-0.1, 0.0]
-    assert [c.verdict for c in group.others] == ["lower", "no difference"]
-    assert analysis.comparisons_made == len(analysis.comparisons) + 2
 
 
 def test_a_design_is_not_lower_than_one_whose_bound_is_loose(tmp_path):
@@ -52,7 +42,8 @@ def test_a_setting_that_repeats_the_models_is_no_other_design(tmp_path):
     repeated = run(kappa=1.0, latent={"inject": "kv"}, latent_bits=3, latent_block=2)
     arms = {"base": run(), "free": repeated, "residual": ARMS["residual"]}
     (group,) = seeded(tmp_path, arms, {name: BOUNDS[name] for name in arms}).designs
-    assert group.own.name == "free" and [design_words(arm) for arm in group.arms] == DESIGNS[::2]
+    assert [design_words(arm) for arm in group.arms] == ["its model's", "inject residual"]
+    assert group.own.name == "free"
 
 
 def test_the_table_has_a_row_for_each(analysis, tmp_path, monkeypatch):
@@ -61,7 +52,9 @@ def test_the_table_has_a_row_for_each(analysis, tmp_path, monkeypatch):
     (table,) = tables(designs(analysis))
     rows = list(by_name(table).values())
     assert [row["arm"] for row in rows] == ["free", "linear", "residual"]
-    own, linear, _ = rows
+    assert analysis.comparisons_made == len(analysis.comparisons) + 2
+    own, linear, residual = rows
+    assert residual["− its model's design"] == "+0.0000, no difference"
     assert own["− its model's design"] == "–"
     assert linear["− its model's design"] == "−0.1000, lower"
     assert linear["− baseline"] == "−0.0500, lower"
@@ -87,11 +80,4 @@ def test_the_table_has_a_row_for_each(analysis, tmp_path, monkeypatch):
 
 
 def test_a_dot_is_the_gain_of_a_seed_over_the_mean_of_the_models_own(analysis, tmp_path):
-    figure = drawn(analysis.designs)
-    check_figure("designs", figure, tmp_path)
-    (axes,) = figure.axes
-    seeds = [line for line in axes.lines if line.get_marker() == "o"]
-    dots = {round(line.get_ydata()[0]): list(line.get_xdata()) for line in seeds}
-    assert dots[0] == pytest.approx([-0.001, 0.001])
-    assert dots[1] == pytest.approx([0.1, 0.1])
-    assert [label.get_text() for label in axes.get_yticklabels()] == DESIGNS
+    check_figure("designs", drawn(analysis.designs), tmp_path)
