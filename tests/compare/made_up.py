@@ -39,16 +39,19 @@ def baseline(name: str, *bounds: float, **others: Any) -> Arm:
 
 
 def free_transformer(
-    name: str, *bounds: float, ce: float = 1.0, kl: float = 0.5, se: float = 0.0, **others: Any
+    name: str,
+    *bounds: float,
+    ce: float = 1.0,
+    kl: float = 0.5,
+    se: float = 0.0,
+    filtering: dict[str, float] = {},  # noqa: B006
+    **others: Any,
 ) -> Arm:
+    """``filtering``: errors of the filter."""
+
     def figures(bound: float) -> Figures:
-        means = {
-            "filtering": bound,
-            "ce": ce,
-            "kl": kl,
-            "use": bound - ce,
-            "waste": ce + kl - bound,
-        }
-        return Figures(**{key: Estimate(mean, se) for key, mean in means.items()})
+        means = {"ce": ce, "kl": kl, "use": bound - ce, "waste": ce + kl - bound}
+        found = {key: Estimate(mean, se) for key, mean in means.items()}
+        return Figures(filtering=Estimate(bound, se, **filtering), **found)
 
     return arm_of(name, [figures(bound) for bound in bounds], **others)
