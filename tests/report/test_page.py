@@ -9,10 +9,7 @@ from pipelines.report.markdown import anchor
 from pipelines.report.sections.figure4 import read_paper
 from tests.support.mutants import rejects
 from tests.support.pages import check_report
-from tests.support.results import (
-    GROUP,
-    make_report,
-)
+from tests.support.results import GROUP, make_report
 
 TEXTS = ("index.html", "report.md", "summary.txt", "arms.csv")
 
