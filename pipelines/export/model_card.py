@@ -29,8 +29,6 @@ TEMPLATES = Environment(
     loader=FileSystemLoader(Path(__file__).with_name("templates")),
     undefined=StrictUndefined,
     trim_blocks=True,
-    lstrip_blocks=True,
-    keep_trailing_newline=True,
 )
 
 

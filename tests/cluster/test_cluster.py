@@ -133,7 +133,8 @@ def test_a_folder_that_not_all_nodes_share_is_one_line(joined, tmp_path, monkeyp
     [
         ("127.0.0.1:{free}", "no Ray cluster answers there"),
         ("http://127.0.0.1:8265", "host:port"),
-        ("nonsense", "host:port"),
+        (":6379", "host:port"),
+        ("host:port", "host:port"),
     ],
 )
 def test_an_address_without_a_cluster_is_one_line(monkeypatch, address, words):

@@ -2,6 +2,7 @@
 
 from errno import ENOSPC
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -17,9 +18,11 @@ from pipelines.common.errors import UserError
 from pipelines.config.load import load_experiment
 from pipelines.evaluate.stage import measure
 from pipelines.export import model_card
-from pipelines.export.build import main, writer
+from pipelines.export.build import READER, main, writer
 from pipelines.tracking.store import store_uri
 from tests.support import settings
+from tests.support.commands import call
+from tests.support.gguf_files import shards_of, tokenizer_of
 from tests.support.mutants import rejects
 from tests.support.results import change, figures, run, write_experiment
 from tests.support.training import RUN, train_run
@@ -43,10 +46,10 @@ def test_a_run_on_the_target_task(workspace, capsys):
     assert not list(workspace.glob("exports/**/*"))
     evaluate("baseline")
     capsys.readouterr()
-    main("baseline", "hf", mlflow=True)
+    call("export", "baseline", "--to", "hf", "--mlflow")
     folder = workspace / "exports/smoke/baseline"
     *_, written, kept = capsys.readouterr().out.splitlines()
-    assert written.startswith("exports/smoke/baseline: baseline")
+    assert written == f"exports/smoke/baseline: baseline, for {READER['hf']}"
     _, manifest = load_model(checkpoint_path("smoke", "baseline"))
     text = "K>_____"
     tokens = AutoTokenizer.from_pretrained(folder)(text).input_ids
@@ -63,7 +66,15 @@ def test_a_run_on_the_target_task(workspace, capsys):
     assert (workspace / model.tags["exported"]).samefile(folder)
 
 
-def test_a_free_transformer(workspace):
+def test_a_format_must_be_named_and_mlflow_is_yes_or_no(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UserError, match=r"^Missing option '--to'"):
+        call("export", "baseline")
+    with pytest.raises(UserError, match=r"^params.yaml is missing"):
+        call("export", "baseline", "--to", "hf", "--mlflow")
+
+
+def test_a_free_transformer(workspace, capsys):
     """With a card that calls bounds bounds; what cannot be had leaves nothing."""
     with pytest.raises(UserError, match=f"{RUN}/last.ckpt: no checkpoint here"):
         main(RUN, "hf", None, None)
@@ -78,7 +89,9 @@ def test_a_free_transformer(workspace):
         main(RUN, "gguf", None, "there")
     assert not list(workspace.glob("*there*")) and not list(workspace.glob("exports/**/*"))
     evaluate(RUN)
+    capsys.readouterr()
     main(RUN, "hf", None, None)
+    assert capsys.readouterr().out.endswith(f"{READER['hf']}, with trust_remote_code\n")
     folder = workspace / "exports/smoke" / RUN
     ours, manifest = load_model(checkpoint_path("smoke", RUN))
     card = (folder / "README.md").read_text()
@@ -138,6 +151,24 @@ def test_what_a_llama_of_llama_cpp_does_not_have_is_no_gguf(make_model, name, va
         writer("gguf", None, None, 0, model, None, {})
 
 
+@torch.no_grad()
+def test_rows_that_pad_a_vocabulary_are_exported_and_never_generated(
+    make_model, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(model_card, "of_run", lambda *_: "# a model\n")
+    words, padding = tokenizer_of("trained"), {"model.embed_tokens.weight": torch.randn(3, 16)}
+    design = {"latent": {"per": "sequence"}}  # which a baseline does not read
+    model = make_model(latent_bits=0, vocab_size=words.vocab_size, **design)
+    writer("hf", None, None, 0, model, shards_of(words), padding)(tmp_path / "m")
+    theirs = AutoModelForCausalLM.from_pretrained(tmp_path / "m")
+    rows = torch.cat((model.embedding.weight, *padding.values()))
+    assert theirs.get_input_embeddings().weight.equal(rows)
+    never = theirs.generation_config.suppress_tokens
+    assert never == [*range(words.vocab_size, words.vocab_size + 3)]
+    with pytest.raises(ValueError, match=r"^latent\.per: sequence cannot be exported"):
+        writer("hf", None, None, 0, make_model(**design), None, {})
+
+
 def test_the_card_of_a_smaller_budget_has_its_own_bound(tmp_path, monkeypatch):
     folder = write_experiment(tmp_path / "e", {"base": run()}, {"base": 0.5})
     monkeypatch.chdir(folder)
@@ -152,3 +183,32 @@ def test_the_card_of_a_smaller_budget_has_its_own_bound(tmp_path, monkeypatch):
     for tokens, bound in ((2000, "0.7500"), (6500, "0.5000")):
         lines = model_card.bound_lines(load_experiment(), manifest, tokens)
         assert f"| held-out NLL, bits per token | {bound} ± 0.0100 |" in lines
+
+
+TABLE = f"""
+| | |
+|---|---|
+| arm | baseline |
+| data | text, hash d |
+| trained on | 2,000 tokens, seed 3 |
+| started from | PARENT, sha256 1 |
+| architecture | n_layers 2, d_model 8, ffn_width 16, context 65, head_width 6 |
+| revision of the code | not recorded |
+| trained on a | not recorded |
+| tested with | transformers {" and ".join(model_card.TESTED)} |
+| held-out NLL | not evaluated |
+
+`generation"""
+
+
+@pytest.mark.parametrize(
+    ("parent", "words"), [({"hf": "models/x"}, "models/x"), ({"run": "p"}, "run p")]
+)
+def test_the_table_of_a_card_has_no_gaps(tmp_path, monkeypatch, parent, words):
+    monkeypatch.chdir(tmp_path)
+    shape = {"n_layers": 2, "d_model": 8, "norm_eps": 0.1, "ffn_width": 16, "context": 65}
+    shape |= {"head_width": 6, "latent_block": None, "latent_bits": 0}
+    run = {"data": "text", "seed": 3, "kappa_bits": None, "extra_blocks": 0}
+    manifest = Manifest("tiny", "base", run, shape, 11, "d", "s", parent=parent | {"sha256": "1"})
+    card = model_card.of_run(SimpleNamespace(name="tiny"), manifest, 2000)
+    assert TABLE.replace("PARENT", words) in card

@@ -108,7 +108,7 @@ def test_transformers_loads_it_by_itself(exported, shape):
 def test_a_text_begins_with_the_token_of_documents_and_holds_no_other_special_one(exported):
     ours, folder = exported()
     tokenizer = AutoTokenizer.from_pretrained(folder)
-    for text in ("a b", TEXT, f"a{END}b", ""):
+    for text in ("a b", TEXT, "a , b . it 's", f"a{END}b", ""):
         ids = tokenizer(text).input_ids
         assert ids == ours.tok_encode(text)
         assert ids.count(ours.eot_token_id) == 1

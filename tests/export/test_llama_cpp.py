@@ -81,6 +81,7 @@ def test_entries_of_the_file(make_model, tmp_path):
         "general.spec_hash": "def",
         "general.trained_tokens": 1_000_000_000_000,
         "general.git_revision": "not recorded",
+        "general.device": "not recorded",
         "llama.context_length": CONTEXT,
         "llama.vocab_size": tokens.vocab_size,
         "llama.rope.freq_base": 50.0,

@@ -1,5 +1,7 @@
 """The best settings of a sweep as an experiment, and the table of its trials."""
 
+import re
+
 import pytest
 from omegaconf import OmegaConf
 from ray.exceptions import ActorDiedError, RayTaskError
@@ -52,6 +54,9 @@ def test_the_best_settings_have_the_lowest_means_over_seeds_and_the_best_baselin
     one = best_arms(plan_of("best=1", name="kappa"), outcomes)
     assert list(one) == ["kappa_bits_0p125", "baseline"]
     assert list(best_arms(kappa, outcomes_of(kappa, BOUNDS))) == ["kappa_bits_0p125", "baseline"]
+    several = plan_of("+space.optim.clip.grid_search=[0.5,2]")
+    arms = best_arms(several, outcomes_of(several, {None: 1.0, 0.5: 0.9}))
+    assert list(arms) == ["kappa_bits_0p5_clip_0p5", "kappa_bits_0p5_clip_2", "baseline_clip_0p5"]
 
 
 def test_trials_without_a_bound_are_not_among_the_best(kappa):
@@ -79,12 +84,15 @@ def test_the_experiment_trains_the_very_settings_with_seeds_that_no_trial_had(co
         trial = plan.trials[arms[name.rpartition("_s")[0]]]
         swept, tried = trial.experiment, trial.run
         assert vars(run) == vars(tried) | {"seed": run.seed, "model": run.model}
+        assert re.fullmatch(rf"{tried.model}_lr_0p\d+(_map_linear)?", run.model)
         assert best.model_config(run) == swept.model_config(tried)
         assert best.models[run.model].optim == swept.models[tried.model].optim
         assert best.data[run.data] == swept.data[tried.data]
         assert best.evaluation == swept.evaluation and best.compute == swept.compute
     scored = compose_config(["experiment=smoke"]).suite if overrides == TEXT else None
-    for arm in OmegaConf.load(path).arms.values():  # defaults are not written down
+    written = OmegaConf.load(path).arms
+    assert [*written] == [*arms]  # the best one first
+    for arm in written.values():  # defaults are not written down
         assert set(arm) <= {"data", "model", "tokens", "kappa_bits", "latent_bits"}
     assert not scored or OmegaConf.to_container(scored)["tasks"].keys() == best.suite.tasks.keys()
     assert len(best.suite_runs) == (8 if overrides == TEXT else 0)
@@ -110,7 +118,12 @@ def task_error(cause):
         ({FRACTION: 1.0, BOUND: 0.5, ERROR: 0.1}, None, DONE, "bound 0.5000 ± 0.1000"),
         ({FRACTION: 0.2}, None, STOPPED, "stopped early, at 20% of its budget"),
         ({FRACTION: 0.3}, task_error(UserError("lr: too\nhigh")), FAILED, "budget: lr: too high"),
-        ({}, task_error(ZeroDivisionError("a bug")), FAILED, "0% of its budget: ZeroDivisionError"),
+        (
+            {},
+            task_error(ZeroDivisionError("bug")),
+            FAILED,
+            "at 0% of its budget: ZeroDivisionError",
+        ),
         ({FRACTION: 0.3}, ActorDiedError(), FAILED, "ActorDiedError: The actor died"),
     ],
 )

@@ -1,9 +1,10 @@
 """Sweeps on Ray Tune: when trials are stopped, what they need, and whole sweeps."""
 
 import os
+import pickle
 import re
 import signal
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from types import SimpleNamespace
 from unittest.mock import MagicMock, Mock
@@ -66,6 +67,7 @@ def test_what_decides_the_trials_decides_where_their_state_is(monkeypatch):
         return sweep.state_folder(plan_of(*overrides))
 
     changes = ["asha={}", "evaluation.iwae_samples=5", "space.run.seed.grid_search=[0,2]"]
+    assert re.fullmatch("sweeps/smoke/[0-9a-f]{16}", str(folder()))
     others = [folder(change) for change in changes] + [folder(code="another")]
     assert len({folder(), *others}) == 5
     assert folder() == folder("concurrent=1", "compute.max_failures=7", "best=9")
@@ -121,18 +123,59 @@ def test_a_trial_that_there_is_no_room_for_is_not_waited_for(machine, address, c
 @arrives("sweep", "asha concurrent")
 @arrives("compute", "max_failures")
 @pytest.mark.parametrize(("concurrent", "expected"), [(3, 3), ("null", 5)])
-def test_tune_is_told_what_the_sweep_says(machine, monkeypatch, tmp_path, concurrent, expected):
+def test_tune_is_told_what_the_sweep_says(
+    machine, monkeypatch, tmp_path, capsys, concurrent, expected
+):
     """As many trials at once as there is room for, 5, where the sweep leaves it open."""
     asked = ("asha={reduction_factor: 3}", "compute.max_failures=7", f"concurrent={concurrent}")
-    made = Mock()
+    plan, folder = plan_of(*asked), tmp_path / "smoke" / "state"
+    made, known, run = Mock(), Mock(side_effect=[None, before := Mock(num_terminated=3)]), Mock()
     monkeypatch.setattr(sweep.tune, "Tuner", made)
-    monkeypatch.setattr(sweep, "connect", Mock())
+    monkeypatch.setattr(sweep.tune, "with_resources", lambda train, _: train)
+    for name, value in {"connect": Mock(), "known_results": known, "run_trial": run}.items():
+        monkeypatch.setattr(sweep, name, value)
     machine({"CPU": 5.0})
-    sweep.run_trials(plan_of(*asked), tmp_path / "sweep", "parent")
-    told = made.call_args.kwargs
+    assert sweep.run_trials(plan, folder, "parent") is made.return_value.fit.return_value
+    assert capsys.readouterr().out == "sweep smoke: 4 trials, 0 ended before\n"
+    ((train,), told) = made.call_args
+    train({"trial": "baseline_seed_1"})
+    *given, command = run.call_args.args
+    log = folder / "baseline_seed_1/log.txt"
+    assert given == [plan.trials["baseline_seed_1"], "parent", log]
+    assert re.fullmatch("[0-9a-f]{8}", command)
+    made.restore.assert_not_called()
+    restored = sweep.run_trials(plan, folder, "parent")  # goes on with the fourth trial
+    assert restored is made.restore.return_value.fit.return_value
+    assert capsys.readouterr().out == "sweep smoke: 4 trials, 3 ended before\n"
+    assert made.restore.call_args.kwargs == {"restart_errored": True}
+    known.side_effect, before.num_terminated = [before], 4
+    assert sweep.run_trials(plan, folder, "parent") is before
     assert told["tune_config"].max_concurrent_trials == expected
     assert told["tune_config"].scheduler._reduction_factor == 3
     assert told["run_config"].failure_config.max_failures == 7
+    assert told["run_config"].verbose == 0
+
+
+def test_a_line_says_how_a_trial_has_ended_and_how_many_have(tmp_path, capsys):
+    def trial(name, finished, error_file=None):
+        last = {FRACTION: 0.5}
+        ended = Mock(config={"trial": name}, last_result=last, pickled_error_file=error_file)
+        ended.is_finished.return_value = finished
+        return ended
+
+    (tmp_path / "error").write_bytes(pickle.dumps("it burns"))
+    running, stopped, lost = trial("a", False), trial("b", False), trial("c", True)
+    failed = trial("d", False, str(tmp_path / "error"))
+    progress, trials = sweep.TrialProgress(5), [running, stopped, lost, failed]
+    progress.on_trial_complete(1, trials, stopped)
+    progress.on_trial_error(1, trials, failed)
+    progress.on_trial_error(1, trials, lost)
+    at = "at 50% of its budget"
+    assert capsys.readouterr().err.splitlines() == [
+        f"2/5 b: stopped early, {at}",
+        f"2/5 d: failed, {at}: it burns",
+        f"1/5 c: failed, {at}: no reason given",
+    ]
 
 
 @pytest.fixture
@@ -152,7 +195,7 @@ def ended(monkeypatch, tmp_path):
     return have
 
 
-def test_a_sweep_of_which_no_trial_is_done_is_an_error(ended, tmp_path, capsys):
+def test_a_sweep_of_which_no_trial_is_done_is_an_error(ended, tmp_path, capsys, monkeypatch):
     plan = plan_of()
     name, other, *_ = plan.trials
     ended(**{name: ({FRACTION: 0.5}, None), other: ({}, "it burns")})
@@ -162,6 +205,11 @@ def test_a_sweep_of_which_no_trial_is_done_is_an_error(ended, tmp_path, capsys):
     assert re.search(rf"{name} +stopped early +50%.*\n{other} +failed", said)
     assert [call.args[2] for call in sweep.end_trial.call_args_list] == [False, True]
     sweep.close_parent.assert_not_called()
+    sweep.open_parent.return_value.finish.assert_called_once_with("FAILED")
+    monkeypatch.setattr(sweep, "run_trials", Mock(side_effect=KeyboardInterrupt))
+    with pytest.raises(KeyboardInterrupt):
+        sweep.sweep_once(plan, tmp_path)
+    sweep.open_parent.return_value.finish.assert_called_with("KILLED")
 
 
 def test_the_trials_are_listed_with_a_warning_and_how_to_go_on(
@@ -180,6 +228,24 @@ def test_the_trials_are_listed_with_a_warning_and_how_to_go_on(
     assert "The best of 2 trials looks better than it is" in said
     assert said.endswith("\n    make repro EXPERIMENT=smoke_best\n")
     assert sweep.close_parent.call_args.args[2].name == name
+
+
+@pytest.mark.parametrize("code", [0, 1])
+def test_the_command_sweeps_when_dvc_has_made_the_tokens(tmp_path, monkeypatch, code):
+    dvc, made = Mock(return_value=Mock(returncode=code)), Mock()
+    made.compose_plan.return_value = plan_of(), "the composed experiment"
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sweep.subprocess, "run", dvc)
+    monkeypatch.setattr(sweep, "check_ray", Mock())
+    for name in ("compose_plan", "write_params", "state_folder", "sweep_once"):
+        monkeypatch.setattr(sweep, name, getattr(made, name))
+    with pytest.raises(UserError, match="dvc repro tokenize@target") if code else nullcontext():
+        sweep.main(["samples=3", "sweep=smoke"])
+    made.compose_plan.assert_called_once_with("smoke", ["samples=3"])
+    made.write_params.assert_called_once_with("the composed experiment")
+    assert dvc.call_args.args[0][-2:] == ["repro", "tokenize@target"]
+    assert made.sweep_once.called == (code == 0)
+    assert (tmp_path / "sweeps/smoke.lock").exists() == (code == 0)
 
 
 # whole sweeps
