@@ -85,8 +85,8 @@ def trial_spec(plan: SweepPlan, name: str, settings: Settings) -> RunSpec:
     if node.run.kappa_bits is None:
         for key, default in LATENT_SETTINGS.items():
             if key.startswith("run."):  # the preset's may stay: checks let them pass
-                OmegaConf.update(node, key, default, merge=False)
-    preset: Any = OmegaConf.to_container(node, enum_to_str=True)
+                OmegaConf.update(node, key, default)
+    preset: Any = OmegaConf.to_container(node)
     run = preset.pop("run")
     changed = {
         "name": plan.experiment,

@@ -19,6 +19,7 @@ from pipelines.config.init_from import InitFrom
 from pipelines.config.schema import Run, Schedule
 from pipelines.sweep import tune as sweep
 from pipelines.sweep.plan import LATENT_SETTINGS, trial_name
+from pipelines.sweep.schema import Sweep
 from pipelines.sweep.space import KEY_GROUPS, read_space
 from pipelines.train.core.segments import Start, segments
 from pipelines.train.core.trainer import Process, SegmentTraining
@@ -33,6 +34,8 @@ from tests.support.training import same
 def test_every_shipped_sweep_is_valid(name):
     plan = plan_of(name=name)
     assert len(plan.trials) > 1
+    base = {"experiment": plan.sweep.experiment, "run": "free_k1_8", "space": plan.sweep.space}
+    assert plan.sweep == Sweep(**base, samples=1, seed=0, best=2, best_seeds=3)
     for own, spec in plan.trials.items():
         assert list(spec.experiment.runs) == [own] == [spec.name]
         assert spec.experiment.name == f"sweep_{name}"
@@ -74,7 +77,10 @@ MISTAKES = [
     ("experiment=nope", "Could not find 'experiment/nope'"),
     ("samples=2 ~space.optim", "samples: 2, but space has nothing that is drawn"),
     ("samples=0", "samples: 0 must be at least 1"),
+    ("seed=-1", "seed: -1 must be at least 0"),
+    ("best=0", "best: 0 must be at least 1"),
     ("best_seeds=0", "best_seeds: 0 must be at least 1"),
+    ("concurrent=0", "concurrent: 0 must be at least 1"),
     ("asha={grace_period:2}", "asha: grace_period must be <= max_t!"),
     ("asha={patience:1}", "asha: AsyncHyperBandScheduler.__init__() got an unexpected keyword"),
     ("samplez=3", "samplez: Key 'samplez' not in 'Experiment'"),
@@ -272,5 +278,6 @@ def test_trial_names():
     assert trial_name({"run.kappa_bits": 0.015625, "run.seed": 0}) == "kappa_bits_0p015625_seed_0"
     assert trial_name({"run.kappa_bits": None}) == "baseline"
     assert trial_name({"run.kappa_bits": 1.0}) == "kappa_bits_1"
+    assert trial_name({"run.init_from.run": "a-b.c", "optim.clip": None}) == "run_a_b_c_clip_none"
     assert trial_name({"optim.lr": 1e-5, "architecture.tied": True}) == "lr_1em05_tied_true"
     assert trial_name({"optim.lr": 0.0018611728721}) == "lr_0p00186117"

@@ -1,22 +1,23 @@
 """A trial of a sweep: what it reports, how it goes on, and its MLflow run."""
 
+import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from unittest.mock import Mock
 
 import pytest
 
+from pipelines.artifacts.results import Estimate
 from pipelines.artifacts.run_results import read_run
 from pipelines.artifacts.run_spec import RunSpec
 from pipelines.common.errors import UserError
 from pipelines.config.load import load_experiment
-from pipelines.sweep import trial
-from pipelines.sweep.mlflow_runs import end_trial, is_trained, nest
-from pipelines.sweep.outcome import BOUND, ERROR, FRACTION, TRAINING_BOUND
+from pipelines.sweep import mlflow_runs, trial
+from pipelines.sweep.mlflow_runs import close_parent, end_trial, is_trained, nest, open_parent
+from pipelines.sweep.outcome import BOUND, DONE, ERROR, FRACTION, TRAINING_BOUND, TrialOutcome
 from pipelines.tracking.journal import Journal, journals, read_journal
 from pipelines.tracking.live import Tracking
-from pipelines.tracking.store import Store
-from pipelines.tracking.sync import sync_all
 from pipelines.train.core.manifest import make_manifest
 from tests.support.arrivals import arrives
 from tests.support.mutants import rejects
@@ -109,8 +110,8 @@ def test_a_trial_of_several_workers_reports_the_same_and_is_evaluated_on_a_worke
     monkeypatch.setattr(callback, "after_report", lambda _, __, rows, ___: heard.extend(rows))
 
     def fit_here(spec, manifest, callbacks):
-        (rows,) = callbacks
-        trial.fit(spec, manifest, watch=lambda row: rows.after_report(None, [row], None))
+        (rows,), other = callbacks, {"step": -1}  # what the second worker reports
+        trial.fit(spec, manifest, watch=lambda row: rows.after_report(None, [row, other], None))
 
     monkeypatch.setattr(trial, "fit_on_ray", fit_here)
     monkeypatch.setattr(trial, "on_a_worker", worker)
@@ -163,17 +164,35 @@ def test_a_trial_whose_process_was_lost_is_nested_and_ended(smoke, failed, statu
     end_trial(RunSpec(smoke, NAME), "key", failed)
     (tracked,) = tracked_trials()
     assert (tracked.status, tracked.parent) == (status, "key")
+    (path,) = journals("smoke")
+    Journal(path).append(status="FINISHED")
+    end_trial(RunSpec(smoke, NAME), "key", failed)  # trained, and then lost
+    (again,) = tracked_trials()
+    assert (again.status, again.key) == ("FINISHED", tracked.key)
 
 
-def test_runs_are_nested_also_when_the_parent_is_sent_later(workspace):
-    experiment = load_experiment()
-    parent = Journal(Path("sweeps/s/tracking.jsonl"), experiment="smoke", run_name="sweep")
-    nest_in(parent.run.key, experiment, trained=False)
+def test_runs_are_nested_also_when_the_parent_is_sent_later(workspace, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["sweep", "sweep=s", "samples=2"])
+    settings = {NAME: {"optim.lr": 0.002}}
+    plan = SimpleNamespace(name="s", experiment="smoke", settings=settings)
+    with monkeypatch.context() as patch:
+        patch.setattr(mlflow_runs, "Tracking", later := Mock())
+        open_parent(plan)
+        open_parent(plan)  # the same command again
+    (first, note), (parent, _) = [call.args for call in later.call_args_list]
+    assert parent.run.key == first.run.key
+    nest_in(parent.run.key, load_experiment(), trained=False)
     train_run()
     _, (child,) = tracked_runs()
     assert "mlflow.parentRunId" not in child.data.tags
-    Tracking(parent).finish()
-    sync_all(Store(), "smoke")
+    best = TrialOutcome(NAME, DONE, 1.0, Estimate(0.5, 0.1))
+    close_parent(Tracking(parent, note), plan, best, Path("s_best.yaml"))
     runs = {run.info.run_name: run for run in tracked_runs()[1]}
     assert len(runs) == 2
     assert runs[NAME].data.tags["mlflow.parentRunId"] == runs["sweep"].info.run_id
+    assert runs["sweep"].info.status == "FINISHED"
+    tags = runs["sweep"].data.tags
+    assert "made by `python -m pipelines.sweep sweep=s samples=2`" in tags["mlflow.note.content"]
+    assert tags["sweep"] == "s" and "mlflow.source.git.commit" in tags
+    assert (tags["best.trial"], tags["best.bound"]) == (NAME, str(best.bound))
+    assert (tags["best.optim.lr"], tags["experiment"]) == ("0.002", "s_best.yaml")
