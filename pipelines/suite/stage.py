@@ -193,7 +193,9 @@ def suite_results(spec: RunSpec, series: list[Scored]) -> SuiteResults:
 def write_scores(folder: Path, results: SuiteResults, final: Scored) -> None:
     with replace_folder(folder / SAMPLES) as samples:
         for task, log in final.logs():  # packed: prompts repeat their examples
-            with gzip.open(samples / f"{task}.jsonl.gz", "wt", encoding="utf-8") as file:
+            path = samples / f"{task}.jsonl.gz"
+            # a text may hold what is no Unicode character: JSON has an escape for it
+            with gzip.open(path, "wt", encoding="utf-8", errors="backslashreplace") as file:
                 lines = (dumps(sample, ensure_ascii=False) for sample in log)
                 file.writelines(f"{line}\n" for line in lines)
         for task, text in final.tracebacks.items():

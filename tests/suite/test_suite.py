@@ -273,6 +273,17 @@ def test_a_damaged_outcome_is_scored_again(content, tmp_path, capsys):
     assert " words " in capsys.readouterr().out
 
 
+def test_logs_are_text_as_it_was_asked(tmp_path, monkeypatch):
+    monkeypatch.setattr(suite.result_files, "write", Mock())
+    final = Mock(tracebacks={}, documents=dict)
+    final.logs = lambda: [("words", [{"text": "Größe"}, {"text": "\ud800"}])]
+    suite.write_scores(tmp_path, Mock(tasks={}), final)
+    with gzip.open(tmp_path / "suite_samples/words.jsonl.gz", "rt", encoding="utf-8") as file:
+        first, second = file
+    assert first == '{"text": "Größe"}\n'
+    assert json.loads(second) == {"text": "\ud800"}, "no Unicode character, but in the text"
+
+
 def test_compiled_code_beside_tasks_scores_nothing_again():
     assert "__pycache__/" in (ROOT / ".dvcignore").read_text().split()
 

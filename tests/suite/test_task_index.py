@@ -53,8 +53,9 @@ def test_figures_are_looked_up_in_included_files_but_not_those_of_functions(monk
     check_file("x", "own", "score,none")
 
 
-def test_the_harness_is_silent_and_its_bars_leave_nothing():
-    logger, bar = logging.getLogger("lm_eval"), lm_eval.api.task.tqdm
+def test_the_harness_is_silent_and_its_bars_leave_nothing(monkeypatch):
+    logger, bar = logging.getLogger("lm_eval"), object()
+    monkeypatch.setattr(lm_eval.api.task, "tqdm", bar)
     level = logger.level
     terminal = io.StringIO()
     terminal.isatty = lambda: True
@@ -62,4 +63,4 @@ def test_the_harness_is_silent_and_its_bars_leave_nothing():
         assert logger.level == logging.ERROR
         assert [*lm_eval.api.task.tqdm(range(2), file=terminal)] == [0, 1]
     assert "prompts" in terminal.getvalue() and "\n" not in terminal.getvalue()
-    assert (logger.level, lm_eval.api.task.tqdm) == (level, bar)
+    assert logger.level == level and lm_eval.api.task.tqdm is bar
