@@ -49,7 +49,7 @@ class Duplicates:
     group: Places  # of each of ``shared``: which are equal
 
 
-def find_duplicates(segments: list[list[Segment]], cores: int, wanted: bool = True) -> Duplicates:
+def find_duplicates(segments: list[list[Segment]], cores: int, wanted: bool) -> Duplicates:
     """Of the segments of each part; none unless ``wanted``."""
     every = [segment for part in segments for segment in part]
     starts = np.cumsum([0, *(segment.documents for segment in every)])

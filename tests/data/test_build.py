@@ -10,11 +10,12 @@ from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
+from errno import EMFILE, ENOSPC
 from hashlib import sha256
 from itertools import chain, repeat
-from math import log
+from math import inf, log
 from pathlib import Path
-from unittest.mock import patch
+from unittest.mock import Mock, patch
 
 import pytest
 import torch
@@ -32,6 +33,7 @@ from pipelines.common.errors import UserError
 from pipelines.config.data import Distributions, Files, Hub, ProcessData, TextData
 from pipelines.data import build as stage, duplicates, part_files, segments
 from pipelines.data.build import make_parts, make_process, make_text, process_texts
+from pipelines.data.mixture import Short
 from pipelines.data.sources import files, open_source
 from tests.support.arrivals import arrives
 from tests.support.mutants import rejects
@@ -146,6 +148,7 @@ def test_equal_and_empty_documents_are_left_out_and_counted(tmp_path, capsys):
     assert "x left out: 70 duplicates, 3 empty documents" in said
     assert f"x train: {len(kept['train'])} documents" in said
     make_text("x", text_data(tmp_path / "in", deduplicate=False), target)
+    assert "x left out: 0 duplicates, 3 empty documents" in capsys.readouterr().out
     assert sum(map(len, documents_of(target).values())) == 120
 
 
@@ -432,13 +435,14 @@ def test_work_that_fits_no_more_is_kept_and_taken_up_when_it_fits_again(
     assert contents(target) == contents(tmp_path / "y")
 
 
-def test_the_last_unfinished_works_are_kept(tmp_path, small_parts, monkeypatch):
+def test_the_last_unfinished_works_are_kept(tmp_path, small_parts, monkeypatch, capsys):
     data, target, works = mixed_sources(tmp_path), tmp_path / "x", {}
     for seed in (0, 1, 0, 1, 2, 3, 0, 4):  # the last 0 is the oldest of three others
         data.seed = seed
         killed_after(monkeypatch, 1, data, target)
         works[seed] = unfinished(target)[-1]
     assert unfinished(target) == [works[seed] for seed in (2, 3, 0, 4)]
+    assert capsys.readouterr().out.count("unfinished work of other settings") == 4  # not of a known
 
 
 @pytest.mark.parametrize("kind", ["json", "hashes.npy", "train.parquet"])
@@ -504,10 +508,70 @@ def test_a_part_that_runs_out_is_told(tmp_path, capsys):
     make_text("x", text_data(a, b, weights=[2.0, 6.0], max_bytes=4000), tmp_path / "x")
     said = capsys.readouterr().out
     assert said.endswith("x part a ran out at 300 of 1,000 bytes, which ended the mixture\n")
-    assert "x of a: 100 documents, 300 bytes" in said
+    assert "x of a: 100 documents, 300 bytes (25.0%)" in said and "left out" not in said
+    make_text("x", text_data(a, b, weights=[2.0, 6.0]), tmp_path / "x")
+    said = capsys.readouterr().out
+    assert said.endswith("x part a ran out at 300 bytes, which ended the mixture\n")
+    make_text("x", text_data(a, max_bytes=400), tmp_path / "x")
+    assert capsys.readouterr().out.endswith("x part a ran out at 300 of 400 bytes\n")
     make_text("x", text_data(a, b, weights=[1.0, 3.0], max_bytes=800), tmp_path / "x")
+    assert "ran out" not in capsys.readouterr().out
     make_text("x", text_data(a), tmp_path / "x")
     assert "ran out" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("weights", "max_bytes", "goals"),
+    [
+        ([1.0, 3.0], 800, [[200, 600], [250, 750], [312.5, 937.5]]),
+        ([1.0, 3.0], None, [[25, 75], [50, 150], [100, 300]]),
+        ([2.0], 100, [[100], [125], [156.25]]),
+        ([2.0], None, [[inf]] * 3),
+    ],
+)
+def test_more_is_read_while_the_mixture_cannot_be_told(monkeypatch, weights, max_bytes, goals):
+    """By a quarter, or twice as much where a part ends the mixture."""
+    asked, left = [], iter([2, 0, 0, 0])
+    monkeypatch.setattr(stage, "FIRST_BYTES", 100)
+    monkeypatch.setattr(stage, "find_duplicates", lambda *_: None)
+    monkeypatch.setattr(stage, "read_more", lambda _, each, *__: asked.append(each) or next(left))
+    monkeypatch.setattr(stage, "mix", Mock(side_effect=[Short, Short, "a mixture"]))
+    data = text_data(*weights, weights=weights, max_bytes=max_bytes)
+    assert stage.read_mixture(data, [], 1, None) == "a mixture"
+    assert asked == [goals[0], *goals]
+
+
+def test_all_segments_are_kept_and_counted(tmp_path, monkeypatch):
+    groups = [segments.Group(None, "", []) for _ in range(2)]
+    done = [(groups[0], 5), (groups[1], 6), (groups[0], 7)]
+    pairs = [(Mock(group=group), Mock(bytes=size)) for group, size in done]
+    monkeypatch.setattr(stage, "run_tasks", lambda *_: iter(pairs))
+    bar = Mock()
+    assert stage.read_more([], [], 1, bar) == 3
+    assert [call.args for call in bar.update.mock_calls] == [(5,), (6,), (7,)]
+    assert [group.bytes for group in groups] == [12, 6]
+
+
+def test_a_part_is_full_where_its_bytes_reach_the_limit(tmp_path, monkeypatch):
+    monkeypatch.setattr(corpus, "PART_BYTES", 10)
+    found = [segments.Segment(name, 0, 0, 0, True) for name in "abc"]
+    waiting = part_files.Waiting(tmp_path, "train", found)
+    made = [*waiting.add([0, 2, 2, 0], [5, 6, 7, 8], [4, 6, 11, 3])]
+    made += [*waiting.add([1], [9], [8]), *waiting.rest()]
+    assert [part.target.name for part in made] == [f"train-{i:05d}.parquet" for i in range(3)]
+    assert [part.bytes for part in made] == [10, 11, 11]
+    assert [part.rows.tolist() for part in made] == [[5, 6], [7], [8, 9]]
+    assert [part.which.tolist() for part in made] == [[0, 1], [0], [0, 1]]
+    stems = [[path.name.partition(".")[0] for path in part.files] for part in made]
+    assert stems == [["a", "c"], ["c"], ["a", "b"]]
+
+
+@pytest.mark.parametrize("number", [ENOSPC, EMFILE])
+def test_only_what_a_disk_refuses_is_an_error_of_the_users(tmp_path, monkeypatch, number):
+    monkeypatch.setattr(stage, "make_parts", Mock(side_effect=OSError(number, "no")))
+    expected = UserError if number == ENOSPC else OSError
+    with pytest.raises(expected, match="no"):
+        make_text("x", text_data(tmp_path), tmp_path / "x")
 
 
 def test_one_process_at_a_time_makes_a_corpus(tmp_path, monkeypatch):
@@ -551,7 +615,7 @@ def test_a_full_disk_is_one_line_and_what_is_finished_is_kept(tmp_path, monkeypa
     [
         ([], {}, r"data\.x\.parts: no text; empty documents: 0"),
         ([""], {}, r"data\.x\.parts: no text; empty documents: 1"),
-        (["a", "b"], {"validation_share": 1e-9}, r"data\.x\.validation_share: 1e-09 of 2 documents"
+        (["aa", "b"], {"validation_share": 1e-9}, r"data\.x\.validation_share: 1e-09 of 2 documents"
          " leaves the validation part empty; raise it"),
         (["a", "b"], {"validation_share": 0.999}, "leaves the train part empty; lower it"),
         (["a"], {}, "of 1 document leaves the validation part empty; cut it into several"),
