@@ -31,7 +31,8 @@ from pipelines.config.load import parse
 from pipelines.config.schema import Compute, Precision, Strategy
 from pipelines.train.core.segments import segments, steps_taken
 
-GIB = 1 << 30
+GB, GIB = 1e9, 1 << 30
+MICROSECOND = 1e-6
 TEXT_PER_TOKEN = 4.0  # bytes, with a vocabulary of 2^17
 CORPUS_SPEED = 40e6  # bytes of text a second that a core reads, hashes and writes (docs/data.md)
 GPUS = tuple(1 << i for i in range(9))  # of the table of weak scaling
@@ -148,7 +149,7 @@ def data_time(plans: list[RunPlan]) -> str:
     size = tokens * TEXT_PER_TOKEN
     hours = size / CORPUS_SPEED / 3600
     return (
-        f"text of {short(tokens)} tokens, about {size / 1e9:,.1f} GB: {hours:.2g} hours of a core "
+        f"text of {short(tokens)} tokens, about {size / GB:,.1f} GB: {hours:.2g} hours of a core "
         "in stage data; cores share its files out"
     )
 
@@ -191,7 +192,7 @@ def weak_scaling(
             "sequences": str(gpus * sequences),
             "GiB each": f"{needed / GIB:.1f}",
             f"fits {options.memory:g}": "yes" if needed <= options.memory * GIB else "NO",
-            "GB sent": f"{sent.bytes / 1e9:.1f}",
+            "GB sent": f"{sent.bytes / GB:.1f}",
             "computing, s": f"{duration.compute:.3f}",
             "sending, s": f"{duration.transfer:.3f}",
             "waiting, s": f"{duration.exposed:.3f}",
@@ -210,8 +211,8 @@ def show_weak_scaling(spec: RunSpec, options: Assumptions, joined: Interconnect)
         f"computed, not measured: {spec.name}, {compute.strategy.value}, {compute.accumulate} "
         f"micro-batches of {here.micro_batch} sequences on each GPU;\n"
         f"{options.mfu:.0%} of {options.flops:.3g} FLOP/s while it computes; nodes of "
-        f"{joined.per_node} GPUs; a GPU sends {joined.nvlink / 1e9:g} GB/s\nwithin its node, "
-        f"{joined.network / 1e9:g} GB/s to others, {joined.latency * 1e6:g} µs a hop; "
+        f"{joined.per_node} GPUs; a GPU sends {joined.nvlink / GB:g} GB/s\nwithin its node, "
+        f"{joined.network / GB:g} GB/s to others, {joined.latency / MICROSECOND:g} µs a hop; "
         f"{joined.overlap:.0%} of it overlaps with computation"
     )
 
@@ -275,7 +276,7 @@ def main(
     options = Assumptions(flops, mfu, memory, price)
     experiment = parse(compose_config(overrides), "conf/")
     if weak_scaling is not None:
-        joined = Interconnect(nvlink * 1e9, network * 1e9, per_node, latency * 1e-6, overlap)
+        joined = Interconnect(nvlink * GB, network * GB, per_node, latency * MICROSECOND, overlap)
         show_weak_scaling(RunSpec(experiment, weak_scaling), options, joined)
         return
     of_run = {name: RunPlan(RunSpec(experiment, name), options) for name in experiment.runs}

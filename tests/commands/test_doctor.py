@@ -44,19 +44,21 @@ def healthy(monkeypatch):
         "torch.cuda.get_device_name": lambda: "A GPU",
         "torch.cuda.device_count": lambda: 2,
         "torch.ones": lambda *_, device: Mock(),
-        "pipelines.doctor.output_of": lambda *command: "true",
+        "pipelines.doctor.output_of": lambda *command: (
+            "true" if command[0] == "git" else "true\nmore"
+        ),
         "huggingface_hub.constants.HF_HUB_OFFLINE": False,
         "pipelines.doctor.answers": lambda url: True,
         "pipelines.doctor.CHECKS": tuple(checks.values()),
         "shutil.which": lambda name: f"/bin/{name}",
-        "shutil.disk_usage": lambda _: Usage(0, 0, 50e9),
+        "shutil.disk_usage": lambda _: Usage(0, 0, 10e9),
         "pathlib.Path.exists": lambda path: True,
         "getpass.getuser": lambda: "me",
         "pipelines.doctor.git_refusal": lambda folder: None,
         "pipelines.doctor.check_writable": lambda folder: None,
         "pipelines.common.threads.idle_threads": lambda: (4, "of 4 cores others use 0.0"),
         "pipelines.common.machine.whole_cores": lambda: 4,
-        "pipelines.common.machine.allowed_memory": lambda: 16e9,
+        "pipelines.common.machine.allowed_memory": lambda: 1.5e9,
         "pipelines.common.compiler.compiler_failure": lambda: None,
         "pipelines.cluster.connection.check_address": lambda address: None,
         "pipelines.suite.sandbox.run.unavailable": lambda: None,
@@ -74,23 +76,36 @@ def test_it_looks_at_everything(healthy, capsys):
             "compiler", "Ray", "Landlock", "hub",
         )
     ]  # fmt: skip
-    values = {line.split()[1]: line.split()[2:] for line in lines}
-    assert (values["disk"], values["memory"]) == (["50.0", "GB", "free"], ["16.0", "GB"])
+    values = {line.split()[1]: " ".join(line.split()[2:]) for line in lines}
+    assert (values["disk"], values["memory"]) == ("10.0 GB free", "1.5 GB")
+    assert (values["git"], values["compiler"]) == ("true", "true")
+    assert values["GPU"] == "2 × A GPU, driver true"
+    assert values["Ray"].endswith(", 192.0.2.1:6379")
+    assert doctor.memory().cost.startswith("a stage takes 1.5 GB")
+
+
+def test_a_gpu_that_pytorch_cannot_use_is_there_with_its_driver(healthy):
+    healthy.setattr("torch.cuda.is_available", lambda: False)
+    healthy.setattr("torch.version.cuda", None)
+    assert doctor.gpu().value == "driver true does not support this PyTorch (no CUDA)"
+    healthy.setattr(doctor, "output_of", lambda *_: None)
+    assert doctor.gpu().value == "none"
 
 
 @pytest.mark.parametrize(
     ("line", "state", "place", "value"),
     [
         ("path", STOPS, "pathlib.Path.exists", lambda path: path.name != "dvc.yaml"),
-        ("disk", STOPS, "shutil.disk_usage", lambda _: Usage(0, 0, 0.5e9)),
+        ("disk", STOPS, "shutil.disk_usage", lambda _: Usage(0, 0, 999_999_999)),
         ("disk", STOPS, "pipelines.doctor.check_writable", raises(UserError("read-only"))),
         ("Ray", STOPS, "pipelines.cluster.connection.check_address", raises(UserError("away"))),
         ("git", STOPS, "pipelines.doctor.git_refusal", lambda folder: "dubious ownership"),
         ("git", COSTS, "shutil.which", lambda name: name != "git" or None),
         ("git", COSTS, "pipelines.doctor.in_git", lambda folder: False),
         ("user", COSTS, "getpass.getuser", errors.unnamed_user),
-        ("GPU", STOPS, "torch.ones", raises(RuntimeError("no kernel image"))),
-        ("disk", COSTS, "shutil.disk_usage", lambda _: Usage(0, 0, 5e9)),
+        ("GPU", STOPS, "torch.ones", raises(RuntimeError("no kernel image\nmore"))),
+        ("disk", COSTS, "shutil.disk_usage", lambda _: Usage(0, 0, 1e9)),
+        ("disk", COSTS, "shutil.disk_usage", lambda _: Usage(0, 0, 9.9e9)),
         ("GPU", COSTS, "torch.cuda.is_available", lambda: False),
         ("compiler", COSTS, "pipelines.common.compiler.compiler_failure", lambda: "no Python.h"),
         ("memory", COSTS, "pipelines.common.machine.allowed_memory", lambda: 0.9e9),
@@ -112,6 +127,7 @@ def test_what_is_missing_has_a_cost_and_only_an_obstacle_has_exit_code_1(
     assert said.err.endswith(f": {line}\n") if state == STOPS else said.err == ""
     (finding,) = [f for f in doctor.all_findings() if f.state != OK]
     assert (finding.what, finding.state) == (line, state) and finding.cost
+    assert "more" not in finding.value
     assert re.search(rf"^{state} +{line} .*\n      {re.escape(finding.cost)}$", said.out, re.M)
 
 
@@ -136,6 +152,12 @@ def test_packages_are_compared_with_what_is_pinned(monkeypatch):
     finding = doctor.packages()
     assert finding.state == COSTS and "torch 0.0.1 for " in finding.value
     assert {"torch", "ray", "click", "lm_eval"} <= {*names}
+
+    lines = (ROOT / "constraints.txt").read_text().splitlines()
+    pinned = dict(line.split("==") for line in lines if "==" in line)
+    local = {name: f"{number}+cpu" for name, number in pinned.items()}
+    monkeypatch.setattr(doctor, "version", lambda name: local.get(name, "1"))
+    assert doctor.packages().state == OK
 
     def gone(name):
         raise doctor.PackageNotFoundError

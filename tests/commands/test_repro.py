@@ -114,6 +114,8 @@ def test_nothing_is_composed_while_another_is_at_work(conf, monkeypatch):
 
 @pytest.mark.parametrize("code", [0, 255])
 def test_dvc_runs_while_nobody_else_can_and_its_summary_is_printed(conf, monkeypatch, capsys, code):
+    monkeypatch.setattr(repro, "allow_no_git", lambda folder: code == 0)
+
     def dvc():
         with pytest.raises(UserError, match="is at work"), pipeline_alone(wait=False):
             pass
@@ -125,7 +127,47 @@ def test_dvc_runs_while_nobody_else_can_and_its_summary_is_printed(conf, monkeyp
     monkeypatch.setattr(repro, "dvc_repro", dvc)
     with pytest.raises(SystemExit, match=r"^255$") if code else nullcontext():
         call("repro", "--jobs", "1", "experiment=smoke")
-    assert capsys.readouterr().out.endswith("κ says\n") == (code == 0)
+    said = capsys.readouterr().out
+    assert ("no git here" in said) == said.endswith("κ says\n") == (code == 0)
+
+
+@pytest.mark.parametrize(
+    ("jobs", "address", "asked", "n"),
+    [
+        (None, "", ("here", None), 1),
+        ("3", "", ("here", 3), 3),
+        ("3", "192.0.2.1:6379", ("cluster", "3"), 2),
+        ("ray", "", ("cluster", None), 2),
+    ],
+)
+def test_stages_run_here_or_on_the_cluster_and_one_by_one_in_a_single_slot(
+    monkeypatch, jobs, address, asked, n
+):
+    calls = []
+
+    def slots(where):
+        return lambda *given: calls.append((where, given[-1])) or [{}] * n
+
+    monkeypatch.setenv("RAY_ADDRESS", address)
+    for name, replacement in {
+        "make_slots": slots("here"),
+        "cluster_slots": slots("cluster"),
+        "dvc_repro": lambda: calls.append("one by one"),
+        "side_by_side": lambda slots, _, *rest: calls.append((len(slots), *rest)),
+    }.items():
+        monkeypatch.setattr(repro, name, replacement)
+    repro.bring_up_to_date(composed("experiment=smoke"), jobs, 7)
+    assert calls == [asked, "one by one" if n == 1 else (n, Path("logs/smoke"), 7)]
+
+
+def test_a_cluster_has_the_slots_that_are_asked_for_or_fit(monkeypatch):
+    monkeypatch.setattr("pipelines.cluster.connection.connect", Mock())
+    monkeypatch.setattr("pipelines.cluster.connection.runs_at_once", lambda _: 2)
+    monkeypatch.setattr("ray.get_runtime_context", lambda: Mock(gcs_address="192.0.2.1:6379"))
+    monkeypatch.setenv("RAY_ADDRESS", "")
+    experiment = composed("experiment=smoke")
+    assert [len(repro.cluster_slots(experiment, jobs)) for jobs in ("5", None)] == [5, 2]
+    assert os.environ["RAY_ADDRESS"] == "192.0.2.1:6379"
 
 
 FAILURE = "b failed; its output is in b.log; so did a; not started: c"
@@ -156,33 +198,39 @@ def test_a_pipeline_side_by_side_ends_as_the_first_part_that_did_not_end_well(
     scheduler = Mock(run=Mock(side_effect=outcomes))
 
     def last(output):
+        output.write(b"Running stage 'look':\nRunning stage 'c':\n")
         output.write(b"ERROR: failed to reproduce 'c': failed to run: x\nthe last word\n")
         output.flush()
         return dvc
 
-    graph = Graph({"look": set(), "b": {"look"}, "c": {"b"}}, {"look"})
+    graph = Graph({"look": set(), "b": {"look"}, "c": {"b"}, "d": set()}, {"look"})
     monkeypatch.setattr(repro, "read_graph", lambda: graph)
     monkeypatch.setattr(repro, "changed_stages", lambda: {"b"})
-    monkeypatch.setattr(repro, "Scheduler", lambda *_: scheduler)
+    monkeypatch.setattr(repro, "Scheduler", lambda *given: screens.append(given[-1]) or scheduler)
     monkeypatch.setattr(repro, "dvc_repro", last)
     Path("logs").mkdir()
-    ended = 0
+    ended, screens = 0, []
     try:
-        repro.side_by_side([{}, {}], {}, Path("logs"), 0)
+        repro.side_by_side([{"OMP_NUM_THREADS": "3"}, {}], {}, Path("logs"), 0)
     except SystemExit as error:
         ended = error.code
     except UserError as error:
         ended = str(error)
     assert (ended, scheduler.run.call_count) == (code, runs)
-    said = capsys.readouterr().err
-    assert ("the lamp is broken" in said) == (code == FAILURE)
-    assert ("the last word" in said) == (code in (1, 255))
+    assert screens[0].total == (3 if runs == 2 else 4)
+    said = capsys.readouterr()
+    assert "2 stages side by side (threads of each: 3)" in said.err
+    assert ("the lamp is broken" in said.err) == (code == FAILURE)
+    assert ("the last word" in said.err) == (code in (1, 255))
+    assert said.out.endswith("run again: c\n") == (code == 0)
 
 
-def test_a_mistake_ends_it_before_it_waits(conf, monkeypatch):
-    monkeypatch.setattr(pipeline_lock, "sleep", lambda _: pytest.fail("it waits"))
+def test_it_waits_by_default_but_a_mistake_ends_it_before(conf, monkeypatch):
+    monkeypatch.setattr(pipeline_lock, "sleep", lambda _: 1 / 0)
     with pipeline_alone(), pytest.raises(UserError, match="seedling"):
         call("repro", "experiment=smoke", "runs.baseline.seedling=3")
+    with pipeline_alone(), pytest.raises(ZeroDivisionError):
+        call("repro", "experiment=smoke")
 
 
 @arrives("evaluation", "particles filters iwae_samples tokens")
@@ -196,12 +244,13 @@ def test_the_longest_way_has_the_evaluation_in_it():
         return max(ways, key=lambda name: ways[name])
 
     assert [longest(particles) for particles in (1, "auto")] == ["baseline", "free_k1"]
-    experiment = composed(
-        "experiment=smoke", "evaluation={particles: auto, filters: 5, iwae_samples: 3, tokens: 90}"
-    )
-    plan = RunPlan(RunSpec(experiment, "free_k1"), ANY_GPU)
-    passes = (1 + 5 * 64 + 3) * 90
-    assert stage_flops(plan)["evaluate@free_k1"] == pytest.approx(plan.flops_per_token / 3 * passes)
+    for given, tokens in ((90, 90), ("null", 65_536)):
+        asked = f"{{particles: auto, filters: 5, iwae_samples: 3, tokens: {given}}}"
+        budgets = "runs.free_k1.budgets=[5_200]"  # measured there, too
+        experiment = composed("experiment=smoke", f"evaluation={asked}", budgets)
+        plan = RunPlan(RunSpec(experiment, "free_k1"), ANY_GPU)
+        wanted = plan.flops_per_token / 3 * (1 + 5 * 64 + 3) * 2 * tokens
+        assert stage_flops(plan)["evaluate@free_k1"] == pytest.approx(wanted)
 
 
 def test_an_interrupt_is_left_to_dvc_and_waited_for(monkeypatch):
