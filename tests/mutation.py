@@ -54,7 +54,7 @@ PIPELINES = {  # which tests are closest
     "suite": ["suite", "commands/test_fetch.py"],
     "sweep": ["sweep"],
     "tokenize": ["tokenize"],
-    "tracking": ["tracking"],
+    "tracking": ["tracking", "commands/test_register.py", "sweep/test_trial.py"],
     "train": ["train", "cluster/test_workers.py", "model/test_precision.py"],
 }
 MANY_INPUTS = "config/test_fuzz.py"  # takes minutes under coverage
@@ -68,6 +68,7 @@ COMMANDS = {
     if not file.stem.startswith("_")
 }
 COMMANDS["compose"] = ["config", "commands/test_repro.py"]
+COMMANDS["keep"] += ["commands/test_register.py"]
 PACKAGES = [*MODEL, *PIPELINES, *COMMANDS]
 
 
