@@ -86,7 +86,7 @@ def test_a_journal_that_cannot_be_read_is_passed_over(project, capsys):
 
 @rejects('Journal.append: «b"\\n" +→» json.dumps(line).encode()«→ + b"\\n"»', "a line cut short")
 def test_a_line_of_a_journal_that_a_kill_cut_short_is_left_out_and_the_next_is_not(tmp_path):
-    journal = Journal(tmp_path / "e/journal.jsonl", experiment="e", run_name="name")
+    journal = Journal(tmp_path / "e/name/journal.jsonl", experiment="e", run_name="name")
     journal.add_row({"step": 1, "tokens": 10, "ce_nats": 2.0})
     whole = journal.path.read_bytes()
     journal.add_row({"step": 2, "tokens": 20, "ce_nats": 1.0})

@@ -17,13 +17,13 @@ from pipelines.artifacts.checkpoint import Manifest
 from pipelines.artifacts.results import EvaluationResult, Figures, read
 from pipelines.artifacts.suite_results import TaskResult
 from pipelines.config.schema import Precision
-from pipelines.tracking import journal as journal_module, live, system_metrics
+from pipelines.tracking import charts, journal as journal_module, live, system_metrics
 from pipelines.tracking.describe import experiment_note, run_note, run_params, run_tags
 from pipelines.tracking.journal import Journal, read_journal
 from pipelines.tracking.live import Tracking
 from pipelines.tracking.measured import benchmark, changed, evaluation_tags
 from pipelines.tracking.store import Store, run_pages, store_uri
-from pipelines.tracking.sync import Sync
+from pipelines.tracking.sync import Sync, reason
 from pipelines.tracking.system_metrics import SAMPLE_SECONDS, SystemMetrics
 from pipelines.tracking.tracked import Tracked
 from tests.support.arrivals import arrives
@@ -108,9 +108,14 @@ def test_kappa_is_a_number_that_a_baseline_has_not(workspace):
 
 
 def test_a_run_says_what_it_is_what_may_be_compared_and_what_made_it():
-    assert run_note(card(None, extra_blocks=2), "").startswith(
-        "**Baseline, with 2 more blocks** on"
-    )
+    for kappa, blocks, words in (
+        (None, 0, "Baseline"),
+        (None, 1, "Baseline, with 1 more block"),
+        (None, 2, "Baseline, with 2 more blocks"),
+        (1.0, 0, "Free Transformer with κ = 1 bit per token"),
+        (2.0, 0, "Free Transformer with κ = 2 bits per token"),
+    ):
+        assert run_note(card(kappa, extra_blocks=blocks), "").startswith(f"**{words}** on")
     tags = run_tags(card(0.125))
     note = tags["mlflow.note.content"]
     assert note.startswith("**Free Transformer with κ = 1/8 bit per token** on `target`, model `m`")
@@ -168,6 +173,7 @@ def test_a_benchmark_has_another_digest_where_its_documents_may_be_others():
     known = [digest(), *(digest(task=other) for other in others), digest(harness="2")]
     assert len({*known, digest(limit=5)}) == 8
     assert digest(task=replace(task, value=0.7, seconds=9.0)) == digest()
+    assert len(digest()) == 16
 
 
 def test_datasets_are_inputs_with_digest_source_and_context(run):
@@ -224,6 +230,29 @@ def test_calls_whose_answer_is_lost_double_and_lose_nothing(original, project, m
     assert everything() == before
 
 
+def test_the_view_of_charts_has_the_form_that_mlflow_shares():
+    view = json.loads(charts.view())
+    shown = {"display": True, "isReordered": False, "isGenerated": True}
+    names = ["bound", "Model metrics", "System metrics"]
+    sections = [{"uuid": name, "name": name, **shown} for name in names]
+    assert view["compareRunSections"] == [{**sections[0], "columns": 2}, *sections[1:]]
+    fixed = {"deleted": False, "isGenerated": False, "runsCountToCompare": 100}
+    assert all(fixed.items() <= chart.items() for chart in view["compareRunCharts"])
+
+
+def test_tries_become_rarer_while_the_store_is_away():
+    waits, answers = [], iter([False] * 8 + [True, False])
+    tracking = Mock(spec_set=["ending", "try_to_sync"])
+    tracking.try_to_sync = lambda: next(answers)
+    tracking.ending.wait = lambda seconds: waits.append(seconds) or len(waits) == 11
+    Tracking.keep_up(tracking)
+    assert waits == [0, 1, 3, 7, 15, 31, 60, 60, 60, 5, 11]
+
+
+def test_the_reason_is_the_first_line_of_an_error_cut_short():
+    assert reason(OSError("x" * 300 + "\nmore")) == "x" * 200
+
+
 # The machine
 
 
@@ -255,6 +284,7 @@ def test_the_machine_is_not_measured_twice_for_steps_that_a_resumed_run_repeats(
         journal.add_row({"step": step, "tokens": step}, lambda at=step: {"cpu": float(at)})
     assert [(point.step, point.value) for point in journal.run.points] == [(1, 1), (2, 2), (3, 3)]
     assert journal.path.read_text().count('"row"') == 3
+    assert len(journal.run.key) == 12
 
 
 def test_times_are_milliseconds_since_1970(tmp_path, monkeypatch):
