@@ -39,6 +39,11 @@ def chunks(documents: Iterable[np.ndarray], context: int) -> Iterator[Chunk]:
             yield Chunk(i, index, tokens[start : start + context + 1])
 
 
+def rows_at_once(batch_tokens: int, length: int) -> int:
+    """How many rows of ``length`` tokens are scored at once."""
+    return max(1, batch_tokens // length)
+
+
 def held_out(shards: Shards, context: int, tokens: int | None) -> Iterator[Chunk]:
     """Chunks of the validation part, in its order: all, or, where these would predict more than
     ``tokens``, evenly spaced ones that do not; but one at least.

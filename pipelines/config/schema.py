@@ -234,10 +234,6 @@ class EvaluationConfig:
         if wrong:
             raise ValueError(f"particles: {self.particles} must be at least 1, or {AUTO}")
 
-    def rows(self, length: int) -> int:
-        """How many rows of ``length`` tokens are scored at once."""
-        return max(1, self.batch_tokens // length)
-
 
 class Bound(Enum):
     """How an arm's bound is expected to compare with another's."""

@@ -8,7 +8,7 @@ import torch
 from ftmodel.inference.generate import generate
 from ftmodel.synthetic.registry import PROCESSES
 from pipelines.artifacts.estimate import Estimate
-from pipelines.artifacts.packing import held_out
+from pipelines.artifacts.packing import held_out, rows_at_once
 from pipelines.common.rng_streams import Purpose, generator
 from pipelines.config.data import ProcessData
 from pipelines.evaluate.measurement import Context
@@ -26,7 +26,7 @@ def measure(context: Context) -> None:
     rows = torch.from_numpy(np.stack([chunk.tokens for chunk in chunks]))
     rng = generator(settings.seed, Purpose.ACCURACY)
     right = []
-    for part in rows.split(settings.rows(model.config.context)):
+    for part in rows.split(rows_at_once(settings.batch_tokens, model.config.context)):
         prompt = part[:, :-answer].to(context.device)
         written = generate(model, prompt, answer, generator=rng, temperature=0).cpu()
         right.append((written == part).all(1).double())

@@ -14,7 +14,7 @@ from ftmodel.inference.encoding import encode
 from ftmodel.model.free_transformer import FreeTransformer
 from pipelines.artifacts.estimate import Estimate
 from pipelines.artifacts.latent_results import BitContext, InformativeBit
-from pipelines.artifacts.packing import Chunk, held_out, noise_of, packed
+from pipelines.artifacts.packing import Chunk, held_out, noise_of, packed, rows_at_once
 from pipelines.artifacts.tokens.shards import Shards
 from pipelines.common.rng_streams import Purpose, generator
 from pipelines.config.data import TextData
@@ -39,7 +39,7 @@ def applies(context: Context) -> bool:
 def measure(context: Context) -> None:
     model, settings = context.model, context.settings
     chunks = list(held_out(context.shards, model.config.context, settings.bit_tokens))
-    rows = settings.rows(model.config.context)
+    rows = rows_at_once(settings.batch_tokens, model.config.context)
     encoded = encode_chunks(model, chunks, rows, settings.seed, context.device)
     curve = persistence(encoded, settings.seed)
     context.details.persistence = curve

@@ -16,7 +16,7 @@ from ftmodel.inference.sequence_bound import default_proposal, enumerable, enume
 from ftmodel.model.free_transformer import FreeTransformer
 from ftmodel.synthetic.registry import PROCESSES
 from pipelines.artifacts.estimate import document_sums
-from pipelines.artifacts.packing import Batch, held_out, noise_of, packed
+from pipelines.artifacts.packing import Batch, held_out, noise_of, packed, rows_at_once
 from pipelines.artifacts.results import Details, Estimate, EvaluationResult, Figures
 from pipelines.artifacts.tokens.shards import Shards
 from pipelines.common.console import Bar
@@ -115,7 +115,7 @@ def score(
     Raises UserError if nothing is there.
     """
     context = model.config.context
-    rows = settings.rows(context)
+    rows = rows_at_once(settings.batch_tokens, context)
     process = PROCESSES[data.source] if isinstance(data, ProcessData) else None
     token_bytes = None if process else shards.token_bytes()
     documents: list[int] = []

@@ -9,7 +9,7 @@ from torch import Tensor
 from ftmodel.analysis.label_information import label_information, observation_information
 from ftmodel.designs.sharing import at_starts
 from ftmodel.synthetic.registry import PROCESSES
-from pipelines.artifacts.packing import held_out, noise_of, packed
+from pipelines.artifacts.packing import held_out, noise_of, packed, rows_at_once
 from pipelines.artifacts.results import LabelFigures
 from pipelines.artifacts.tokens.shards import Shards
 from pipelines.common.errors import UserError
@@ -56,7 +56,7 @@ def measure(context: Context) -> None:
     length, width = model.config.context, model.config.latent_bits
     bits, scored = [], []
     chunks = held_out(context.shards, length, settings.tokens)
-    for batch in packed(chunks, length, settings.rows(length)):
+    for batch in packed(chunks, length, rows_at_once(settings.batch_tokens, length)):
         draw = noise_of(batch, width, settings.seed, Purpose.LABEL, context.device)
         inputs = batch.inputs.to(context.device)
         at = model.positions(inputs)

@@ -9,7 +9,7 @@ from ftmodel.inference.interpolation import SHARES, PathCE, interpolated_ce, pos
 from ftmodel.inference.swap import another_document
 from pipelines.artifacts.estimate import Estimate, document_sums
 from pipelines.artifacts.latent_results import Clusters, PathStep, SequenceZ
-from pipelines.artifacts.packing import held_out
+from pipelines.artifacts.packing import held_out, rows_at_once
 from pipelines.common.rng_streams import Purpose, generator
 from pipelines.evaluate import swap
 from pipelines.evaluate.measurement import Context
@@ -26,7 +26,7 @@ def measure(context: Context) -> None:
     if len(documents.unique()) < 2:
         return
     rng = generator(settings.seed, Purpose.SEQUENCE_Z)
-    rows = settings.rows(model.config.context)
+    rows = rows_at_once(settings.batch_tokens, model.config.context)
     texts = texts.to(context.device)
     q = posterior(model, texts, rows)
     donor = another_document(documents, rng)

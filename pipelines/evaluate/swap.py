@@ -11,7 +11,7 @@ from ftmodel.designs.hinge import LN2
 from ftmodel.inference.swap import another_document, swapped_ce
 from pipelines.artifacts.estimate import Estimate
 from pipelines.artifacts.latent_results import Swap
-from pipelines.artifacts.packing import Chunk, held_out
+from pipelines.artifacts.packing import Chunk, held_out, rows_at_once
 from pipelines.common.console import say
 from pipelines.common.rng_streams import Purpose, generator
 from pipelines.config.data import TextData
@@ -34,7 +34,7 @@ def measure(context: Context) -> None:
         return
     rng = generator(settings.seed, Purpose.SWAP)
     donor = another_document(documents, rng)
-    rows = settings.rows(model.config.context)
+    rows = rows_at_once(settings.batch_tokens, model.config.context)
     ce = swapped_ce(model, texts.to(context.device), donor, SAMPLES, rows, rng)
     context.evaluation.swap = swap_figures(asdict(ce), documents, texts.shape[1] - 1)
 

@@ -18,6 +18,7 @@ from ftmodel.inference.latent_source import Noise
 from ftmodel.model.free_transformer import FreeTransformer
 from ftmodel.synthetic.target_scores import is_valid, mean_position, noise_overlap
 from ftmodel.synthetic.target_task import LENGTH, PROMPT, STARTS, decode, sample_with_starts
+from pipelines.artifacts.packing import rows_at_once
 from pipelines.artifacts.results import (
     Between,
     ByOffset,
@@ -55,7 +56,7 @@ def encoded(
     """The encoder's logits o of sequences (n, T + 1), all but the last token read, and the KL of
     each bit, nats, after z sampled with ``noise``; (n, T, H) each.
     """
-    size = settings.rows(model.config.context)
+    size = rows_at_once(settings.batch_tokens, model.config.context)
     parts = zip(rows[:, :-1].split(size), noise.split(size), strict=True)
     logits, kl = zip(*(encode(model, *(x.to(device) for x in part)) for part in parts), strict=True)
     return torch.cat(logits).cpu(), torch.cat(kl).cpu()

@@ -15,6 +15,7 @@ from pipelines.common.errors import UserError
 from pipelines.compose import compose_config, write_params
 from tests import ROOT
 from tests.support import settings
+from tests.support.commands import call
 from tests.support.results import change, make_report, run, write_experiment
 
 RUNS = {"base": run(), "free": run(kappa=0.125)}
@@ -73,7 +74,7 @@ def test_figure_4_and_its_origin_are_kept_and_name_no_place_outside(project, fin
 
 
 def test_sections_are_kept_with_question_expectations_and_pictures(project):
-    keep.main("docs/kept", section=["curves", "bounds"])
+    call("keep", "docs/kept", "--section", "curves", "--section", "bounds")
     folder, report = project / "docs/kept", project / "report/tiny"
     assert {path.name for path in folder.iterdir()} == {"curves_target.png", "README.md"}
     picture = (report / "figures/curves_target.png").read_bytes()
@@ -101,15 +102,28 @@ def test_a_heading_that_a_model_wrote_ends_no_section_and_links_to_mlflow_are_no
     assert keep.report_sections(tmp_path, ["a"])[0] == f"## A\n\n{sample}\n\nThe end."
 
 
+def test_times_are_in_hours_minutes_and_seconds():
+    assert [*map(keep.hours, (59.6, 3540, 3600, 3661))] == [
+        "0:01:00", "0:59:00", "1:00:00", "1:01:01"
+    ]  # fmt: skip
+
+
 def test_what_the_report_lacks_is_a_users_mistake(project):
     with pytest.raises(UserError, match=r"--section: 'designs' is not one of .*bounds"):
         keep.main("docs/kept", section=["designs"])
     with pytest.raises(UserError, match=r"--section: name a folder"):
-        keep.main(register=True, section=["bounds"])
+        call("keep", "--register", "--section", "bounds")
+    with pytest.raises(UserError, match=r"^name a folder for the report, or --register$"):
+        call("keep")
     shutil.rmtree(project / "report")
     with pytest.raises(UserError, match=r"report\.md is missing: `dvc repro report`"):
         keep.main("docs/kept", section=["bounds"])
     assert not (project / "docs/kept").exists()
+
+
+def test_a_mapping_takes_the_place_of_a_value_and_a_value_that_of_a_mapping():
+    before, after = {"a": {"b": 1}, "c": None}, {"a": 2, "c": {"d": "3"}}
+    assert [*keep.differing(before, after)] == ["a=2", 'c={d:"3"}']
 
 
 ARM = "{data: target, model: target_small, kappa_bits: 1, tokens: 65, latent: {per: sequence}}"
@@ -118,7 +132,7 @@ CHANGES = [
     "~arms.path_star_2_baseline_plus1",
     "arms.path_star_2_baseline.tokens=64_000",
 ]
-QUOTED = ["evaluation.groups=5", "models.target_small.optim.lr=0.5", 'question="does `z` help?"']
+QUOTED = ["evaluation.groups=5", "models.target_small.optim.lr=0.5", 'question="does `κ` help?"']
 
 
 @pytest.mark.parametrize(
@@ -128,7 +142,7 @@ QUOTED = ["evaluation.groups=5", "models.target_small.optim.lr=0.5", 'question="
         ("planning", CHANGES, "python -m pipelines.repro experiment=planning 'seeds=[0]' "
          "'~arms.path_star_2_baseline_plus1' arms.path_star_2_baseline.tokens=64000"),
         ("smoke", QUOTED, """python -m pipelines.repro experiment=smoke """
-         """'question="does `z` help?"' models.target_small.optim.lr=0.5 evaluation.groups=5"""),
+         """'question="does `κ` help?"' models.target_small.optim.lr=0.5 evaluation.groups=5"""),
         ("figure4", [f"+arms={{extra: {ARM}}}"], None),
     ],
     ids=["nothing", "arms", "quotes", "more"],

@@ -157,8 +157,9 @@ def test_a_worker_shares_the_model_by_the_strategy(monkeypatch, tmp_path, strate
     assert type(process.trainer["strategy"]) is kind and process.world_size == 2
 
 
-@arrives("evaluation", "every_tokens batch_tokens")
-def test_held_out_windows_are_scored_as_often_and_as_many_at_once_as_the_settings_say(monkeypatch):
+@arrives("evaluation", "every_tokens")
+def test_held_out_windows_are_scored_as_often_as_the_settings_say(monkeypatch):
+    """However many tokens an evaluation scores at once: a training goes on with the same noise."""
     part = Mock()
     monkeypatch.setattr(held_out, "fixed_part", part)
     spec = spec_of("evaluation.every_tokens=2600", "evaluation.batch_tokens=130")
@@ -166,4 +167,4 @@ def test_held_out_windows_are_scored_as_often_and_as_many_at_once_as_the_setting
     start = SimpleNamespace(manifest=Mock(), segment=segment, step=0)
     first, *_ = SegmentTraining(spec, Process(), start, None).build_callbacks(shards)
     part.assert_called_once_with(spec, shards, 2600)
-    assert (first.every, first.rows) == (2600 // 520, 130 // 65)
+    assert (first.every, first.rows) == (2600 // 520, 4096 // 65)
