@@ -64,6 +64,7 @@ def test_three_pages_and_the_search_in_a_browser(site):
             assert pictures and all(pictures)
             assert page.evaluate("document.documentElement.scrollWidth") <= DESKTOP[0]
             page.locator(".md-search__input").fill("particle filter")
-            expect(page.locator(".md-search-result__item").first).to_be_visible()
+            found = page.locator(".md-search-result__item").first
+            expect(found).to_be_visible(timeout=60_000)  # it indexes all pages first
             assert reader.trouble == []
             page.context.close()
