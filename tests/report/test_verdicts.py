@@ -198,6 +198,14 @@ def test_what_kappa_does_is_not_read_off_other_designs():
     assert against_kappa(designs=designs) == against_kappa()
 
 
+def test_a_z_that_the_decoder_ignores_is_named():
+    """0.0249 bits are less than 5 % of a KL of 0.5."""
+    uses = uses_of_z([free_transformer("used", 1.0251), free_transformer("ignored", 1.0249)])
+    assert [use_in_words(use) for use in [*uses, None]] == [
+        "0.0251 ± 0.0000 of a KL of 0.5000", "0.0249 ± 0.0000 of a KL of 0.5000: ignored", "–"
+    ]  # fmt: skip
+
+
 def test_seeds_that_differ_in_their_use_of_z_are_named():
     """The first ignores its KL of 0.5 bits."""
     (use,) = uses_of_z([free_transformer("free", 1.0, 1.25, se=0.01)])
