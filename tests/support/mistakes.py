@@ -53,6 +53,11 @@ class Mistake:
         return sha256(words.encode()).hexdigest()[:16]
 
 
+def asks_for_main(node: ast.If) -> bool:
+    """Whether a condition is about the module's own ``__name__``, and not that of a class."""
+    return "__name__" in {n.id for n in ast.walk(node.test) if isinstance(n, ast.Name)}
+
+
 def behaviour(source: str) -> str | None:
     """The syntax tree without annotations, decorators of classes, assertions and the arguments in
     NO_RESULT, on which no result depends, and without the test whether a module is the program,
@@ -68,9 +73,7 @@ def behaviour(source: str) -> str | None:
             setattr(node, name, None)
         if isinstance(node, ast.ClassDef):
             node.decorator_list = []
-        if isinstance(node, ast.Assert) or (
-            isinstance(node, ast.If) and "__name__" in ast.unparse(node.test)
-        ):
+        if isinstance(node, ast.Assert) or (isinstance(node, ast.If) and asks_for_main(node)):
             node.test = ast.Constant(True)
         if isinstance(node, ast.Call):
             name = ast.unparse(node.func)
