@@ -9,6 +9,7 @@ from omegaconf import OmegaConf
 from pipelines.common.errors import UserError
 from pipelines.compose import write_params
 from pipelines.config.frozen import freeze
+from tests.support.commands import call
 from tests.support.mutants import rejects
 from tests.support.settings import composed
 
@@ -85,3 +86,13 @@ def test_only_an_entry_of_the_stages_own_group_is_frozen():
         freeze("suite", "free_k1")
     with pytest.raises(UserError, match=r"'nobody' is not under runs in params\.yaml"):
         freeze("train", "nobody")
+
+
+@pytest.mark.parametrize(
+    "command", [("data", "target"), ("train", "free_k1"), ("evaluate", "free_k1"), ("report",)]
+)
+def test_a_mistake_in_params_stops_every_stage(command):
+    params = Path("params.yaml")
+    params.write_text(params.read_text().replace("kappa_bits: 1.0", "kappa_bitz: 1.0"))
+    with pytest.raises(UserError, match=r"runs\.free_k1\.kappa_bitz: Key 'kappa_bitz' not"):
+        call(*command)
