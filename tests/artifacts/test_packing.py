@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from pipelines.artifacts.packing import chunks, held_out, noise_of, packed
+from pipelines.artifacts.packing import chunks, held_out, noise_of, packed, rows_at_once
 from pipelines.common.rng_streams import Purpose
 from tests.support.corpora import LENGTHS, memory_shards
 from tests.support.mutants import rejects
@@ -98,3 +98,8 @@ def test_noise_of_a_chunk_does_not_depend_on_its_company():
     assert len({tuple(part.tolist()) for part in flat}) == len(flat)
     other = noise_of(batch, 3, 0, Purpose.LABEL, CPU)()[batch.segment_ids == 1]
     assert not torch.equal(other, drawn[batch.chunks[0].document, batch.chunks[0].index][0])
+
+
+def test_at_least_one_row_is_scored_at_once():
+    rows = [rows_at_once(130, length) for length in (131, 130, 66, 65, 1)]
+    assert rows == [1, 1, 1, 2, 130]

@@ -10,7 +10,7 @@ from ftmodel.inference import sequence_bound
 from ftmodel.inference.bounds import exact_nll, latent_bounds
 from ftmodel.inference.filtering import filtering_bound
 from ftmodel.inference.sequence_bound import nll_bound
-from pipelines.artifacts.packing import held_out, noise_of, packed, rows_at_once
+from pipelines.artifacts.packing import held_out, noise_of, packed
 from pipelines.artifacts.results import Estimate
 from pipelines.common.rng_streams import Purpose
 from pipelines.config.data import TextData
@@ -146,11 +146,6 @@ def test_results_are_bits_of_documents_with_errors_over_documents():
     assert means == pytest.approx({1: 2 / log(2), 2: 1 / log(2)})
     assert results.gap_nats_per_token.mean == pytest.approx(2)
     assert results.elbo_gap_nats_per_token == Estimate.over_documents(3 * nats, size)
-
-
-def test_at_least_one_row_is_scored_at_once():
-    rows = [rows_at_once(130, length) for length in (131, 130, 66, 65, 1)]
-    assert rows == [1, 1, 1, 2, 130]
 
 
 def test_sample_counts():
