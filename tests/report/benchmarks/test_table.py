@@ -168,12 +168,14 @@ def test_the_last_third_is_judged_by_its_own_errors(tmp_path):
 @rejects("table.scores: «all→any»(alike", "an arm whose first seed alone was scored alike")
 def test_an_arm_is_compared_if_all_its_seeds_were_scored_alike(tmp_path):
     names = ("base_s0", "free_s0", "free_s1")
-    tasks = {name: {key: task(0.4) for key in ("facts", "sums", "both")} for name in names}
+    tasks = {name: {"sums": task(0.4), "both": task(0.4)} for name in names}
     tasks["free_s1"]["sums"] = task(0.4, shots=5)
-    del tasks["free_s1"]["facts"]
     (found,) = benchmarks(arms_with(tmp_path, tasks))
     alike = {key: list(by_arm) for key, by_arm in found.final.items()}
-    assert alike == {"facts": ["base"], "sums": ["base"], "both": ["base", "free"]}
+    assert alike == {"sums": ["base"], "both": ["base", "free"]}
+    write_suite(tmp_path, "free_s1", {"both": task(0.4)})
+    (found,) = benchmarks(arms_of(tmp_path))
+    assert list(found.final["sums"]) == ["base"]
     set_suite_run(tmp_path, "free_s1", False)  # its files may still be there
     assert [arm.name for arm in benchmarks(arms_of(tmp_path))[0].arms] == ["base"]
     set_suite_run(tmp_path, "base_s0", False)
