@@ -130,11 +130,23 @@ def places_of(path: str, line: int) -> list[tuple[str, ...]]:
 
 @cache
 def body_of(path: str, line: int) -> range:
-    """The lines that a condition at that line guards."""
+    """The lines that a condition or a loop at that line guards."""
     for node in ast.walk(ast.parse((ROOT / path).read_text(encoding="utf-8"))):
-        if isinstance(node, ast.If) and node.lineno <= line < node.body[0].lineno:
+        if not isinstance(node, ast.If | ast.For | ast.While):
+            continue
+        if node.lineno <= line < node.body[0].lineno:
             return range(node.body[0].lineno, (node.body[-1].end_lineno or 0) + 1)
     return range(0)
+
+
+@cache
+def function_around(path: str, line: int) -> range:
+    """The lines of the innermost function that holds a line."""
+    found = range(0)
+    for node in ast.walk(ast.parse((ROOT / path).read_text(encoding="utf-8"))):
+        if isinstance(node, ast.FunctionDef) and node.lineno <= line <= (node.end_lineno or 0):
+            found = range(node.lineno + 1, (node.end_lineno or 0) + 1)
+    return found
 
 
 @cache
@@ -229,8 +241,9 @@ class Forks:
     def tests(self, mistake: Mistake, statement: range) -> list[str]:
         """Those that execute the statement. First come those that found most mistakes a second in
         the same function, then those that execute what a changed condition guards, those of the
-        closest file and those that name what is changed, then those that found most in the same
-        module, then the fastest.
+        closest file and those that name what is changed, then those that execute a line of the
+        function that few others reach, then those that found most in the same module, then the
+        fastest.
         """
         lines, names = self.lines.get(str(ROOT / mistake.path), {}), set[str]()
         for line in statement:
@@ -255,7 +268,12 @@ class Forks:
         body = body_of(mistake.path, mistake.line)
         for name in known & {name for line in body for name in lines.get(line, [])}:
             far[name] -= 3
-        for name in sorted(known, key=lambda n: (found[n][0], far[n], found[n][1], cost[n])):
+        reached: dict[str, int] = {}  # by how few tests the rarest line is reached
+        for line in function_around(mistake.path, mistake.line):
+            for name in (here := known.intersection(lines.get(line, []))):
+                reached[name] = min(reached.get(name, len(known)), len(here))
+        rank = lambda n: (found[n][0], far[n], reached.get(n, 0), found[n][1], cost[n])  # noqa: E731
+        for name in sorted(known, key=rank):
             if self.cost([*chosen[1:], name]) <= MAX_SECONDS or not chosen:
                 chosen.append(name)
         return chosen
