@@ -1,16 +1,12 @@
 """Particles and proposal of a filter, on models whose answer is known."""
 
-from itertools import product
 from math import cosh, log
 
 import pytest
 import torch
 
-from ftmodel.analysis.calibration import SHARES, best_share, calibrate, merged
-from ftmodel.inference.filtering import filtering_bound
-from tests.inference.test_filtering import Planted
+from ftmodel.analysis.calibration import best_share, calibrate
 from tests.support.mutants import rejects
-from tests.support.passes import drawing
 
 LENGTHS = torch.full((16,), 65)
 TRUTH = 100 + torch.arange(16, dtype=torch.float64)  # nats of each chunk
@@ -45,19 +41,25 @@ def test_particles_are_doubled_until_that_gains_a_tenth_of_the_error(most, picke
     assert twice == pytest.approx(last - found.gain)
 
 
+@rejects("calibration.calibrate: tried[«share→shares[0]»", "the share that was picked is not used")
 @rejects(
     "calibration.calibrate: = estimates(particles, «share→shares[0]»", "doubling another share"
 )
 def test_particles_are_doubled_with_the_share_that_was_picked():
-    asked = []
+    """The other one has a bound that is higher by 50 nats."""
+    asked, units = [], 65 * log(2)
 
     def estimates(particles, share):
         asked.append((particles, share))
-        return two_levels(lambda k: (2.6 if share else 20.0) * k**-0.5)(particles, share)
+        nll = two_levels(lambda k: (2.6 if share else 20.0) * k**-0.5)(particles, share)
+        return nll if share else nll + 50
 
     found = calibrate(estimates, LENGTHS, 4 * 16 * 65, 512, (0.0, 0.5))
     assert asked == [(4, 0.0), (4, 0.5), *((k, 0.5) for k in (8, 16, 32, 64))]
     assert (found.proposal, found.particles) == (0.5, 64)
+    mean = TRUTH.mean().item()
+    assert found.curve[4] * units == pytest.approx(mean)
+    assert [x * units for x in found.shares.values()] == pytest.approx([mean + 50, mean])
 
 
 @rejects("calibration.calibrate: «hopeless or→»", "particles spent where none suffice")
@@ -69,53 +71,6 @@ def test_it_gives_up_at_an_eighth_of_the_most_particles_where_all_would_not_do()
     assert str(found).startswith("64 particles from the prior, not converged: doubling gains 0.4")
 
 
-def copied(z):
-    """The next symbol is z, or, one time in a hundred, the other; the last one is a coin's."""
-    p = torch.where(z == 1, 0.99, 0.01)
-    p[:, LAST:] = 0.5
-    return torch.stack((1 - p, p), dim=-1).log()
-
-
-LAST = 5
-# every text, each of which has the probability 2^−(LAST + 1), eight times
-TEXTS = torch.tensor([*product(range(2), repeat=LAST)]).repeat(8, 1)
-
-
-def planted(factor):
-    """An encoder whose logits are ``factor`` times those of the posterior."""
-    certain = factor * torch.tensor(0.99).logit()
-
-    def encode(tokens):
-        following = torch.cat((tokens[:, 1:], torch.full_like(tokens[:, :1], 0.5)), dim=1)
-        return certain * (2 * following - 1)
-
-    return Planted(2, copied, encode)
-
-
-@rejects("calibration.calibrate: tried[«share→shares[0]»", "the share that was picked is not used")
-def test_the_share_of_a_planted_z_is_found(rng):
-    """A quarter and a half of the encoder's logits are exactly the posterior's, by which every
-    estimate is exact with the fewest particles.
-    """
-    inputs = torch.cat((torch.ones(len(TEXTS), 1, dtype=torch.long), TEXTS), dim=1)
-    targets = torch.cat((TEXTS, torch.ones(len(TEXTS), 1, dtype=torch.long)), dim=1)
-    lengths = torch.full((len(TEXTS),), LAST + 1)
-    for factor, share in ((4, 1 / 4), (2, 1 / 2)):
-        model = planted(factor)
-
-        def estimates(particles, share, model=model):
-            draw = drawing(rng, *inputs.shape, 1)
-            common = model, inputs, targets, particles, draw, None, 1.1, share
-            return torch.stack([filtering_bound(*common) for _ in range(4)])
-
-        found = calibrate(estimates, lengths, int(lengths.sum()), 64)
-        assert (found.proposal, found.particles) == (share, 4)
-        assert [*found.shares] == [*SHARES]
-        bits = found.curve[4], found.shares[share]  # per token: 1, by enumeration
-        assert bits == pytest.approx((1, 1), abs=1e-5)
-        assert found.shares[0] > found.shares[share] + 0.01
-
-
 @rejects("calibration.best_share: «filter(near, tried)→[lowest]»", "a share picked by noise")
 def test_filters_that_agree_on_a_higher_bound_are_not_picked():
     """A bound that is higher by 1.9 of its standard errors may be so by chance, by 2.1 not."""
@@ -124,9 +79,3 @@ def test_filters_that_agree_on_a_higher_bound_are_not_picked():
     missing, poor, good = (TRUTH + 2.1 + noise + 0 * signs, TRUTH + 2 * signs,
                            TRUTH + 1.9 + noise + signs)  # fmt: skip
     assert best_share({0.0: missing, 0.25: poor, 0.5: good}, LENGTHS) == 0.5
-
-
-def test_probabilities_are_merged():
-    nll = torch.tensor([[1.0, 800.0], [3.0, 800.0]], dtype=torch.float64)
-    expected = -((torch.tensor(-1.0).exp() + torch.tensor(-3.0).exp()) / 2).log().item()
-    assert merged(nll).tolist() == pytest.approx([expected, 800.0])

@@ -93,13 +93,6 @@ def model():
     return use_kernels(FreeTransformer(ModelConfig(2, 16, 2, 1, 24, 8, latent_bits=3), 11))
 
 
-def test_the_gradients_of_a_model_are_those_of_pytorch(calls, monkeypatch):
-    actual = gradients(model())
-    assert len(calls) > 30
-    monkeypatch.setattr(products, "ONEDNN", False)
-    torch.testing.assert_close(actual, gradients(model()), atol=1e-6, rtol=1e-4)
-
-
 def products_in(model):
     """The model's gradients, and how many products by oneDNN they took."""
     with profile(activities=[ProfilerActivity.CPU]) as profiler:
@@ -108,13 +101,17 @@ def products_in(model):
     return result, sum(e.count for e in events if e.key == "ftmodel::onednn_product")
 
 
-def test_compiled_blocks_multiply_by_onednn_too(monkeypatch):
+def test_the_gradients_of_a_model_are_those_of_pytorch_and_compiled_blocks_multiply_alike(
+    monkeypatch,
+):
     """Traced as for inductor, but run at once."""
+    expected, none = products_in(model())
     monkeypatch.setattr(products, "ONEDNN", torch.backends.mkldnn.is_available())
     monkeypatch.setattr(products, "MIN_MULTIPLICATIONS", 0)
     compiled = model()
     compiled.blocks[0].ffn.compile(backend="aot_eager")
     gradients(compiled)
-    (actual, count), (expected, plain) = products_in(compiled), products_in(model())
-    torch.testing.assert_close(actual, expected, atol=1e-6, rtol=1e-4)
-    assert count == plain and (plain > 0) == products.ONEDNN
+    (traced, count), (actual, plain) = products_in(compiled), products_in(model())
+    for found in (traced, actual):
+        torch.testing.assert_close(found, expected, atol=1e-6, rtol=1e-4)
+    assert none == 0 and count == plain and (plain > 30) == products.ONEDNN

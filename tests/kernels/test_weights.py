@@ -82,25 +82,15 @@ def test_rounded_weights_move_predictions_by_a_hundredth(make_model, rng, everyt
 
 
 @needs_bf16
-@torch.inference_mode()
-def test_all_but_small_matrices_are_rounded(make_model, monkeypatch):
-    model = make_model()
-    readout = model.readout.weight
-    monkeypatch.setattr(weights, "LEAST_ROUNDED", readout.numel() + 1)
-    rounded = RoundedWeights(model)
-    assert rounded.packed and all(p.numel() > readout.numel() for p in rounded.packed)
-    assert type(matrix(readout, 3, rounded)) is Matrix
-    assert type(matrix(next(iter(rounded.packed)), 3, rounded)) is RoundedMatrix
-
-
-@needs_bf16
 def test_matrices_from_2_to_the_18_elements_on_are_rounded(make_model):
     """Those of attention, 512 x 512 all; the larger one of SwiGLU has 510 x 512."""
     model = make_model(n_layers=2, d_model=512, ffn_width=255)
-    rounded = {id(weight) for weight in RoundedWeights(model).packed}
-    names = {name for name, weight in model.named_parameters() if id(weight) in rounded}
+    rounded, named = RoundedWeights(model), dict(model.named_parameters())
     of = "query", "key_value", "output"
-    assert names == {f"blocks.{n}.attention.{layer}.weight" for n in range(2) for layer in of}
+    large = {f"blocks.{n}.attention.{layer}.weight" for n in range(2) for layer in of}
+    assert {name for name, weight in named.items() if weight in rounded.packed} == large
+    for name, weight in named.items():
+        assert type(matrix(weight, 3, rounded)) is (RoundedMatrix if name in large else Matrix)
 
 
 @needs_bf16

@@ -2,7 +2,6 @@
 
 import pytest
 import torch
-from torch.nn import functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from ftmodel.designs.codebook import codebook
@@ -121,11 +120,7 @@ class LargestOutput(TorchDispatchMode):
 
 @pytest.mark.parametrize(
     ("half", "bits", "tokens", "width", "block"),
-    [
-        *((half, 10, 64, 64, 4096) for half in (False, True)),
-        (False, 8, 2048, 40, 1 << 17),
-    ],
-    ids=["float32", "bf16", "many tokens"],
+    [(False, 10, 64, 64, 4096), (True, 10, 64, 64, 4096), (False, 8, 2048, 40, 1 << 17)],
 )
 def test_backward_never_makes_a_tensor_of_all_codes(
     rng, monkeypatch, half, bits, tokens, width, block
@@ -138,17 +133,6 @@ def test_backward_never_makes_a_tensor_of_all_codes(
     with LargestOutput() as largest:
         loss.backward()
     assert 0 < largest.elements <= block
-
-
-def test_gradients_under_bfloat16_autocast_are_close_to_float32(rng):
-    o, noise, table, rho = problem(8, rng, lead=(64,), width=32, dtype=torch.float32)
-    exact = gradients(mapped, o, noise, table, rho)
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        rough = gradients(mapped, o, noise, table, rho)
-    for e, r in zip(exact, rough, strict=True):
-        assert r.dtype == torch.float32
-        assert F.cosine_similarity(e.flatten(), r.flatten(), dim=0) > 0.999
-        torch.testing.assert_close(r.norm(), e.norm(), rtol=0.01, atol=0)
 
 
 @pytest.mark.parametrize("gradient", ["all_codes", "score"])

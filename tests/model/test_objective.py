@@ -39,16 +39,6 @@ def test_kl_equals_the_sum_over_all_codes(rng, bits, learned):
     torch.testing.assert_close(prior.grad, prior.detach().sigmoid() - o.sigmoid())
 
 
-def test_kl_to_the_uniform_prior_is_ln_2_minus_entropy_to_the_bit(rng):
-    """Its gradient, too: a rounding that differs is another training."""
-    o = (torch.randn(1000, 8, generator=rng) * 3).requires_grad_()
-    written_out = LN2 - (F.softplus(o) - o * o.sigmoid())
-    (expected,) = torch.autograd.grad(written_out.sum(), o)
-    kl = kl_per_bit(o)
-    (gradient,) = torch.autograd.grad(kl.sum(), o)
-    assert torch.equal(kl, written_out) and torch.equal(gradient, expected)
-
-
 def test_the_kl_by_which_a_latent_is_said_to_have_collapsed(make_model):
     """H = 3, 16 tokens, κ = 2. What a learned prior predicts costs nothing."""
     latents = {}, {"per": "sequence"}, {"prior": "learned"}, {"prior": "recurrent"}
@@ -88,16 +78,6 @@ def test_kl_of_a_certain_bit_is_the_surprise_of_it_and_has_no_slope(o, prior):
     surprise = F.softplus(-logits[1] * (1 if o > 0 else -1)).item()
     assert kl.item() == pytest.approx(surprise, abs=1e-6 if prior is None else 2e-3)
     assert logits.grad[0].item() == pytest.approx(0, abs=1e-6) and logits.grad[1].isfinite()
-
-
-def test_baseline_loss_is_cross_entropy_without_kl(make_model, batch):
-    inputs, targets, _ = batch
-    model = make_model(latent_bits=0)
-    loss = training_loss(model, inputs, targets)
-    ce = F.cross_entropy(model.logits(model(inputs).hidden).transpose(1, 2), targets)
-    torch.testing.assert_close(loss.total, ce)
-    torch.testing.assert_close(loss.ce, ce)
-    assert loss.kl is None and loss.hinge is None
 
 
 def test_collapse_is_a_last_third_under_a_tenth_of_kappa():

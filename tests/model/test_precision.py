@@ -17,31 +17,24 @@ def rounded(x):
     return x == x.bfloat16().float()
 
 
-@pytest.fixture(params=["shared", "separate"])
-def run(request, make_model, make_tokens, rng):
-    """A model, targets, and under autocast its output, its loss and what the encoder ends with."""
-    model, tokens = make_model(latent={"encoder": request.param}), make_tokens(4, 17)
+@rejects("objective.training_loss: «sum(-1)→bfloat16().sum(-1).float()»,", "KL summed in bf16")
+@pytest.mark.parametrize("encoder", ["shared", "separate"])
+def test_logits_of_bits_and_losses_are_float32_and_not_rounded(
+    make_model, make_tokens, rng, encoder
+):
+    """In bf16 a logit of ±5 is off by 0.01, the KL by 1e-3; logits of tokens are bf16 products."""
+    model, tokens, seen = make_model(latent={"encoder": encoder}), make_tokens(4, 17), []
     inputs, targets = tokens[:, :-1], tokens[:, 1:]
     noise = torch.rand(4, 16, 3, generator=rng)
-    seen = []
-    hook = model.latent.blocks[-1].register_forward_hook(lambda *call: seen.append(call[-1]))
+    model.latent.blocks[-1].register_forward_hook(lambda *call: seen.append(call[-1]))
     with torch.autocast("cpu", torch.bfloat16):
         out = model(inputs, noise)
         loss = training_loss(model, inputs, targets, noise, KAPPA)
-    hook.remove()
-    return model, targets, out, loss, seen[0]
-
-
-@rejects("objective.training_loss: «sum(-1)→bfloat16().sum(-1).float()»,", "KL summed in bf16")
-def test_logits_of_bits_and_losses_are_float32_and_not_rounded(run):
-    """In bf16 a logit of ±5 is off by 0.01, the KL by 1e-3; logits of tokens are bf16 products."""
-    model, targets, out, loss, y = run
+        logits = model.logits(out.hidden)
     o = out.bit_logits
     assert o.dtype == torch.float32 and rounded(o).float().mean() < 0.1
-    torch.testing.assert_close(o, model.latent.readout(model.latent.norm(y.float())))
+    torch.testing.assert_close(o, model.latent.readout(model.latent.norm(seen[0].float())))
     kl = kl_per_bit(o.double()).sum(-1)
-    with torch.autocast("cpu", torch.bfloat16):
-        logits = model.logits(out.hidden)
     ce = F.cross_entropy(logits.double().flatten(0, 1), targets.flatten())
     for value, exact, rel in (
         (loss.kl, kl.mean(), 1e-5),

@@ -36,13 +36,6 @@ def test_wsd_is_stable_and_then_one_minus_the_root_of_what_has_passed_of_the_dec
         assert wsd(s, WARMUP, 0.2, STEPS) == pytest.approx(1 - sqrt((s - 88) / 22))
 
 
-@pytest.mark.parametrize("steps", [60, 110, 1000])
-def test_up_to_its_decay_a_budget_shares_the_schedule_of_all_larger_ones(steps):
-    shared = range(decay_start(0.2, 60) + 1)
-    expected = [wsd(s, WARMUP, 0.2, 60) for s in shared]
-    assert [wsd(s, WARMUP, 0.2, steps) for s in shared] == expected
-
-
 @pytest.mark.parametrize(
     ("decay", "steps", "start"), [(0.2, 10, 8), (0.2, 12, 10), (0.01, 10, 9), (0.999, 10, 0)]
 )

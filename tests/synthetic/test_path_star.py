@@ -69,15 +69,6 @@ def test_samples_are_as_frequent_as_probable(rng):
     assert chisquare([*counts.values()], expected).pvalue > 0.001
 
 
-@rejects("PathStar.sample: randint(«self.degree→1», (n", "the goal always at the first arm's end")
-def test_the_goal_is_the_end_of_any_arm(rng, monkeypatch):
-    """Left in the order of the draw, the edges show which arm it is: within 4 standard errors."""
-    monkeypatch.setattr(torch.Tensor, "argsort", lambda x, _: torch.arange(x.shape[1]).expand_as(x))
-    goals = FULL.sample(3000, rng)[:, -4]
-    shares = goals.bincount(minlength=12)[[3, 6, 9]] / 3000
-    assert shares.tolist() == pytest.approx([1 / 3] * 3, abs=4 * (2 / 9 / 3000) ** 0.5)
-
-
 def test_labels_goals_and_places_of_edges_are_uniform(rng):
     """By χ², of the full process."""
     rows = FULL.sample(4800, rng)
