@@ -28,7 +28,7 @@ from tests import ROOT
 from tests.support.bench import Bench, bench, git, head_and_base
 from tests.support.forked_tests import (
     KILLED,
-    MAX_SECONDS,
+    MAX_MORE_SECONDS,
     MODULE_LEVEL,
     NO_END,
     PROCESSES,
@@ -115,7 +115,7 @@ def try_in_copy(copies: Bench, until: float, mistake: Mistake, names: list[str])
     if time.time() > until:
         return MODULE_LEVEL
     tests = [*dict.fromkeys(name.partition("[")[0] for name in names)]
-    result, _ = copies.pytest_on(mistake.path, mistake.text, "-x", *tests, timeout=5 * MAX_SECONDS)
+    result, _ = copies.pytest_on(mistake.path, mistake.text, "-x", *tests, timeout=MAX_MORE_SECONDS)
     if result is None:
         return NO_END
     return SURVIVED if result.returncode == 0 else KILLED

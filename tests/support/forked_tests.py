@@ -41,7 +41,8 @@ from coverage import Coverage
 from tests.support.mistakes import Mistake
 
 PROCESSES = 2
-MAX_SECONDS = 12.0  # of the processor, for the tests of one mistake after the first
+# of the processor, for the tests of one mistake after the first; then for one that survived them
+MAX_SECONDS, MAX_MORE_SECONDS = 6.0, 60.0
 SHARED = {"tokenized", "finished", "warm_python"}
 KILLED, SURVIVED, NO_END = "killed", "survived", "no end"
 NO_TEST, MODULE_LEVEL = "no test", "module level"
@@ -177,6 +178,7 @@ class Forks:
         self.functions: dict[tuple[str, str, int], list[FunctionType]] = defaultdict(list)
         self.caches: list[Any] = []
         self.kills: Counter[tuple[str, ...]] = Counter()  # of mistakes in a place, by a test
+        self.passed: dict[str, list[str]] = {}  # tests, by a mistake that survived
         self.forked = 0
         self.base = Path(self.config._tmp_path_factory.getbasetemp())  # type: ignore[attr-defined]
 
@@ -238,12 +240,12 @@ class Forks:
                     self.caches.append(thing)
         gc.freeze()  # else a collection in a fork would copy all pages
 
-    def tests(self, mistake: Mistake, statement: range) -> list[str]:
-        """Those that execute the statement. First come those that found most mistakes a second in
-        the same function, then those that execute what a changed condition guards, those of the
-        closest file and those that name what is changed, then those that execute a line of the
-        function that few others reach, then those that found most in the same module, then the
-        fastest.
+    def tests(self, mistake: Mistake, statement: range, seconds: float) -> list[str]:
+        """Those that execute the statement and did not run yet, until they take so many seconds.
+        First come those that found most mistakes a second in the same function, then those that
+        execute what a changed condition guards, those of the closest file and those that name what
+        is changed, then those that execute a line of the function that few others reach, then those
+        that found most in the same module, then the fastest.
         """
         lines, names = self.lines.get(str(ROOT / mistake.path), {}), set[str]()
         for line in statement:
@@ -258,7 +260,7 @@ class Forks:
         own, symbols = f"test_{Path(mistake.path).name}", names_of(mistake.path, mistake.line)
         functions = {item.nodeid: item.function for item in self.items}  # type: ignore[attr-defined]
         chosen = list[str]()
-        known = names & self.seconds.keys() - self.broken
+        known = names & self.seconds.keys() - self.broken - {*self.passed.get(mistake.key, [])}
         cost = {name: max(self.cost([name]), 0.01) for name in known}
         near = places_of(mistake.path, mistake.line)
         found = {n: [-self.kills[*place, n] / cost[n] for place in near] for n in known}
@@ -274,7 +276,7 @@ class Forks:
                 reached[name] = min(reached.get(name, len(known)), len(here))
         rank = lambda n: (found[n][0], far[n], reached.get(n, 0), found[n][1], cost[n])  # noqa: E731
         for name in sorted(known, key=rank):
-            if self.cost([*chosen[1:], name]) <= MAX_SECONDS or not chosen:
+            if self.cost([*chosen[1:], name]) <= seconds or not chosen:
                 chosen.append(name)
         return chosen
 
@@ -418,15 +420,26 @@ class Forks:
 
     def try_all(self, todo: list[Mistake], statement: Statement, until: float) -> Iterator[Row]:
         """A row for each mistake that is tried; of two of the same mistake the last one counts."""
+        yield from self.try_each(todo, statement, until, MAX_SECONDS)
+        todo = [mistake for mistake in todo if mistake.key in self.passed]
+        yield from self.try_each(todo, statement, until, MAX_MORE_SECONDS)
+
+    def try_each(
+        self, todo: list[Mistake], statement: Statement, until: float, seconds: float
+    ) -> Iterator[Row]:
         sound = set[str]()
         while todo:
             killers: dict[str, list[Mistake]] = defaultdict(list)
-            jobs = ((m, self.tests(m, statement(m))) for m in todo if time.time() < until)
-            known = (job for job in jobs if job[1] or self.all_ran)
+            jobs = ((m, self.tests(m, statement(m), seconds)) for m in todo if time.time() < until)
+            known = (
+                job for job in jobs if job[1] or (self.all_ran and job[0].key not in self.passed)
+            )
             for (mistake, names), word, failed in self.outcomes(known):
                 assert mistake
                 if word in (SURVIVED, MODULE_LEVEL) and not self.enough_ran(mistake):
                     word = NO_END  # another test may notice it
+                if word == SURVIVED:
+                    names = self.passed[mistake.key] = self.passed.get(mistake.key, []) + names
                 yield row_of(mistake, word, failed or names)
                 for test in failed:
                     killers[test].append(mistake)
