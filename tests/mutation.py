@@ -45,7 +45,7 @@ PIPELINES = {  # which tests are closest
     "cluster": ["cluster", "sweep", "commands/test_job.py"],
     "common": ["common", "commands", "data", "parallel", "export"],
     "compare": ["compare"],
-    "config": ["config", "compare", "suite/test_pass_at_k.py"],
+    "config": ["config", "compare", "suite/test_pass_at_k.py", "docs/test_settings.py"],
     "data": ["data"],
     "evaluate": ["evaluate"],
     "export": ["export"],

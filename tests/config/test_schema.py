@@ -10,8 +10,11 @@ from ftmodel.designs.design import LatentDesign
 from pipelines.common.errors import UserError
 from pipelines.compose import compose_config
 from pipelines.config.data import TextData
+from pipelines.config.derived import trainings
+from pipelines.config.init_from import InitFrom
 from pipelines.config.load import parse
 from pipelines.config.suite import SuiteTask
+from pipelines.config.values import shortened
 from tests.support.mutants import rejects
 from tests.support.settings import changed, composed_by_hydra, refusal, smoke
 
@@ -150,8 +153,9 @@ def test_a_threshold_that_a_token_can_reach_is_accepted(changes):
         ["evaluation.every_tokens=5120", f"{OPTIM}.schedule=wsd", f"{OPTIM}.warmup_steps=16"],
         ["evaluation.particles=1", "compute={workers: 2, gpus_per_worker: 1}"],
         ["evaluation.particles=auto", "compute={workers: 1, gpus_per_worker: 0.5}"],
+        [f"evaluation.groups={2**53}"],
     ],
-    ids=["latent", "batch", "wsd", "two workers", "half a GPU"],
+    ids=["latent", "batch", "wsd", "two workers", "half a GPU", "double"],
 )
 def test_a_value_at_its_limit_is_accepted(changes):
     smoke(*changes)
@@ -252,9 +256,12 @@ ELSEWHERE = [  # what is named is another key than the one that was set
     (f"{ARCHITECTURE}={{latent_bits: 0, random_prefix: 2}}", f"{ARCHITECTURE}.random_prefix",
      "2; set random_prefix of an arm"),
     ("runs.baseline.extra_blocks=2000", "runs.baseline.n_layers", "at most 1,024"),
+    (f"{RUN}={{budgets: [5200], kappa_warmup_steps: 11}}", f"{RUN}.kappa_warmup_steps",
+     "11 is outside 0 … 10, the steps of 5200 tokens"),
     ("compute={workers: 4, accumulate: 4}", "compute.accumulate", "4 × compute.workers 4 does not"),
     ("compute={workers: 2, gpus_per_worker: 0.5}", "compute.gpus_per_worker", "a GPU each"),
-    ("suite.tasks.x={task: piqa, key: acc}", "suite.tasks.x.key", "'acc' is not <metric>,<filter>"),
+    *((f"suite.tasks.x={{task: piqa, key: '{key}'}}", "suite.tasks.x.key",
+       f"'{key}' is not <metric>,<filter>") for key in ("acc", "acc,", ",none")),
     ("suite.tasks.x={task: piqa, key: 'a,b', metric: ''}", "suite.tasks.x.metric", "empty"),
     ("suite.tasks.x={task: piqa, key: 'a,b', shots: -1}", "suite.tasks.x.shots", "at least 0"),
     ("suite_runs={nobody: stdlib}", "suite_runs.nobody", "stdlib, not left out; conf/"),
@@ -410,3 +417,28 @@ def test_a_name_that_dvc_would_split_is_refused():
     config = changed()
     config.runs = {"a.b": config.runs.baseline}
     assert refusal(parse, config, "conf").startswith("conf: runs.a.b: a name is lower-case")
+
+
+@pytest.mark.parametrize(("text", "words"), [("a\0", "NUL character"), ("\ud800", "as UTF-8")])
+def test_text_that_no_file_may_have_is_refused(text, words):
+    config = changed()
+    config.question = text
+    said = refusal(parse, config, "conf")
+    assert said.startswith("conf: question: ") and words in said
+
+
+def test_a_value_of_up_to_40_characters_is_shown_whole():
+    assert shortened("a" * 40) == "a" * 40
+    assert shortened("a" * 41) == "a" * 40 + "… (41 characters)"
+
+
+def test_malformed_runs_are_left_out_of_the_trainings():
+    """A mistake in them has its own line, which `parse` gives."""
+    good = {"data": "text", "model": "small"}
+    runs = {"a": good, "b": good | {"data": 1}, "c": good | {"model": 1}, "d": 1}
+    assert {*trainings(runs, "smoke")} == {"a"}
+
+
+def test_a_parent_is_called_by_its_folder_or_its_run():
+    parents = InitFrom(hf="llama"), InitFrom(run="baseline"), InitFrom()
+    assert [str(parent) for parent in parents] == ["llama", "baseline", ""]

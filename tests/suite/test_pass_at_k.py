@@ -238,6 +238,7 @@ def test_a_score_between_right_and_wrong_is_refused(monkeypatch):
     [
         ({"samples": -1}, "samples: -1 .* 0 and at most 10,000"),
         ({"k": [1, 5]}, r"k\.1: 5 .*1 … 4"),
+        ({"k": [0, 4]}, r"k\.0: 0 "),
         ({"k": [1, 1]}, r"k: \[1, 1\] .*twice"),
         ({"k": []}, "k: empty"),
         ({"temperatures": [0.0]}, r"temperatures\.0: 0\.0 "),
