@@ -517,7 +517,30 @@ def test_a_part_that_runs_out_is_told(tmp_path, capsys):
     make_text("x", text_data(a, b, weights=[1.0, 3.0], max_bytes=800), tmp_path / "x")
     assert "ran out" not in capsys.readouterr().out
     make_text("x", text_data(a), tmp_path / "x")
-    assert "ran out" not in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "ran out" not in said and "of a" not in said
+
+
+@pytest.mark.parametrize(
+    ("names", "max_bytes", "total"),
+    [(["a.txt"], None, 5), (["a.jsonl"], None, None), (["a.txt", "b.txt"], None, None),
+     (["a.txt", "b.txt"], 4, 4)],
+)  # fmt: skip
+def test_the_bar_of_reading_has_an_end_where_the_size_of_the_text_is_known(
+    tmp_path, monkeypatch, names, max_bytes, total
+):
+    totals, bar = {}, stage.progress
+    monkeypatch.setattr(stage, "progress", lambda *a: totals.update({a[1]: a[2]}) or bar(*a))
+    root = write_lines(tmp_path / "in", ["a text"])
+    data = text_data(*(root for _ in names), max_bytes=max_bytes)
+    for name, part in zip(names, data.parts.values(), strict=True):
+        part.pattern = name
+    (root / "texts.jsonl").rename(root / "a.jsonl")
+    for name in ("a.txt", "b.txt"):
+        (root / name).write_text("12345")
+    monkeypatch.setattr(stage, "check_mixture", lambda *_: None)
+    make_parts("x", data, tmp_path)
+    assert totals["reading"] == total
 
 
 @pytest.mark.parametrize(

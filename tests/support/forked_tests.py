@@ -34,6 +34,7 @@ from pathlib import Path
 from types import CodeType, FunctionType
 from typing import Any, TypeAlias
 
+import hypothesis
 import pytest
 from _pytest.runner import runtestprotocol
 from coverage import Coverage
@@ -52,6 +53,10 @@ Row: TypeAlias = dict[str, Any]
 Statement: TypeAlias = Callable[[Mistake], range]  # its lines
 Job: TypeAlias = tuple[Mistake | None, list[str]]  # without a mistake: the code as it is
 ROOT = Path(__file__).parents[2]
+
+phases = [phase for phase in hypothesis.Phase if phase.name in ("explicit", "generate")]
+hypothesis.settings.register_profile("without the smallest example", phases=phases)
+hypothesis.settings.load_profile("without the smallest example")  # before tests are imported
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
