@@ -227,7 +227,7 @@ VALUES = {  # by what is said of them
     "compute.workers is 1": "compute.strategy=fsdp",
     "lower-case": "name=a.b",
     "auto": "evaluation.particles=many",
-    "at most 120": f"name={'a' * 300}",
+    "at most 120": f"name={'a' * 121}",
     "a single character": "data.stdlib.end_of_text=a",
     "empty": "data.stdlib.end_of_text='' question=",
     "which has tasks": "suite.name=none",
