@@ -81,7 +81,7 @@ MISTAKES = [
     ("best=0", "best: 0 must be at least 1"),
     ("best_seeds=0", "best_seeds: 0 must be at least 1"),
     ("concurrent=0", "concurrent: 0 must be at least 1"),
-    ("asha={grace_period:2}", "asha: grace_period must be <= max_t!"),
+    ("asha={grace_period:1.5}", "asha: grace_period must be <= max_t!"),
     ("asha={patience:1}", "asha: AsyncHyperBandScheduler.__init__() got an unexpected keyword"),
     ("samplez=3", "samplez: Key 'samplez' not in 'Experiment'"),
 ]
