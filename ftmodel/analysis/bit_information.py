@@ -1,8 +1,8 @@
-"""What each bit of z says of the token some positions further on: mutual information in bits.
+"""What each bit of z tells about the token some positions later: mutual information in bits.
 
 The joint distribution of a bit and a token is counted with the encoder's probabilities of the bit,
-not with draws of it. Such a plug-in estimate is too high, the more so where documents are few: it
-is set against documents that have the z of others (docs/measurement/persistence.md).
+not with draws. Such a plug-in estimate is too high, most of all with few documents. It is compared
+with the estimate when each document has another's z (docs/measurement/persistence.md).
 
 Shapes: n positions in C chunks of text, H latent bits, m positions that have a token at some lag, Y
 kinds of token, G groups of documents, P permutations of z.
@@ -17,14 +17,14 @@ from torch import Generator, Tensor
 from ftmodel.analysis.label_information import entropy
 from ftmodel.analysis.statistics import jackknife
 
-TOKENS = 64  # the most frequent ones are told apart; all others count as one
-GROUPS = 32  # of documents, at most, each left out once
-PERMUTATIONS = 20  # of z
+TOKENS = 64  # the most frequent tokens are told apart; all others count as one kind
+GROUPS = 32  # at most this many groups of documents, each left out once
+PERMUTATIONS = 20  # permutations of z
 
 
 @dataclass(frozen=True)
 class NetInformation:
-    """An information in bits above what the z of other documents seem to have."""
+    """Mutual information in bits, less what the z of other documents seem to carry."""
 
     bits: float
     se: float  # over documents; NaN for a single one
@@ -34,22 +34,22 @@ class NetInformation:
 
 @dataclass(frozen=True)
 class Encoded:
-    """Chunks of text with the encoder's logits of their bits and the KL of these, one after the
-    other. Chunks of a document are neighbours.
+    """Chunks of text, one after the other, with the logits and the KL of each latent bit. Chunks of
+    one document are neighbours.
     """
 
     o: Tensor  # (n, H)
     kl: Tensor  # (n, H), nats
-    tokens: Tensor  # (n + C,): each chunk's, of which the last is only predicted
+    tokens: Tensor  # (n + C,): each chunk's tokens; its last one is only predicted
     chunk: Tensor  # (n,): 0 … C − 1
     document: Tensor  # (n,): any numbers
 
     def after(self, lag: int) -> tuple[Tensor, Tensor]:
-        """The positions (m,) with a token ``lag`` further on in their chunk, and these tokens (m,).
+        """Positions (m,) with a token ``lag`` later in their chunk, and those tokens (m,).
 
-        0 is the token that is read at the position, 1 the one that is predicted there.
+        Lag 0 is the token that is read at the position, lag 1 the one that is predicted there.
         """
-        place = torch.arange(len(self.chunk)) + self.chunk + lag  # of the tokens, (n,)
+        place = torch.arange(len(self.chunk)) + self.chunk + lag  # where that token is, (n,)
         lengths = self.chunk.bincount() + 1
         of_token = torch.arange(len(lengths)).repeat_interleave(lengths)  # its chunk, (n + C,)
         inside = place < len(self.tokens)
@@ -58,7 +58,7 @@ class Encoded:
 
 
 def frequent(tokens: Tensor, kinds: int = TOKENS) -> Tensor:
-    """Tokens (…) as 0 … kinds − 1 for the most frequent ones, ``kinds`` for every other."""
+    """Map tokens (…) to kinds: 0 … kinds − 1 for the most frequent, ``kinds`` for all others."""
     counts = tokens.flatten().bincount()
     common = counts.argsort(descending=True, stable=True)[:kinds]
     kind = torch.full_like(counts, kinds)
@@ -67,16 +67,16 @@ def frequent(tokens: Tensor, kinds: int = TOKENS) -> Tensor:
 
 
 def soft_counts(q: Tensor, cell: Tensor, cells: int) -> Tensor:
-    """(cells, 1 + H): how many of m positions are in each ``cell`` (m,), and for how many of these
-    each bit is expected to be 1, with probabilities q (m, H).
+    """Count by ``cell`` (m,): (cells, 1 + H), the number of positions, then for each bit the
+    expected number where it is 1, the sum of its probabilities q (m, H).
     """
     columns = torch.cat((torch.ones_like(q[:, :1]), q), dim=1)
     return columns.new_zeros(cells, columns.shape[1]).index_add_(0, cell, columns)
 
 
 def information(counts: Tensor) -> Tensor:
-    """Plug-in mutual information (…, H), bits, of each bit and the token, of counts (…, Y, 1 + H)
-    as ``soft_counts`` gives them: H(b) − Σ_y p(y) H(b | y). 0 where nothing was counted.
+    """Plug-in mutual information (…, H), bits, between each bit and the token, from the counts
+    (…, Y, 1 + H) of ``soft_counts``: H(b) − Σ_y p(y) H(b | y). 0 where nothing was counted.
     """
     n, ones = counts[..., :1], counts[..., 1:]
     total = n.sum(-2).clamp(min=1)
@@ -87,12 +87,12 @@ def information(counts: Tensor) -> Tensor:
 
 
 def z_of_others(document: Tensor, generator: Generator) -> Tensor:
-    """For each of n positions the one whose z stands in for its own, (n,): at the same place of
-    another document, begun again where that is shorter. ``document`` (n,): 0 … D − 1, in order. A
-    single document is rotated.
+    """Choose for each of n positions another one, whose z replaces its own: (n,). It stands at the
+    same place of another document, which starts over where it is too short. ``document`` (n,) is
+    0 … D − 1, in order. A single document is rotated.
 
-    Single positions are not shuffled: a document's tokens are of one kind, and so may its z be,
-    by chance, which is no information about tokens.
+    Single positions are not shuffled: the tokens of a document are alike, and so may its z be by
+    chance, which is no information about tokens.
     """
     sizes = document.bincount()
     if len(sizes) == 1:
@@ -107,7 +107,7 @@ def z_of_others(document: Tensor, generator: Generator) -> Tensor:
 
 
 def excess(plug_in: Tensor, null: Tensor, left_out: Tensor) -> NetInformation:
-    """Of a plug-in estimate (), that of permuted z (P,), and without each group (G,)."""
+    """Net information: plug-in (), its ``null`` with permuted z (P,), and without a group (G,)."""
     mean, sd = null.mean().item(), null.std().item()
     error = hypot(jackknife(left_out), sd / len(null) ** 0.5)
     return NetInformation(plug_in.item() - mean, error, mean, sd)
@@ -116,8 +116,8 @@ def excess(plug_in: Tensor, null: Tensor, left_out: Tensor) -> NetInformation:
 def bit_information(
     encoded: Encoded, lag: int, generator: Generator, permutations: int = PERMUTATIONS
 ) -> tuple[NetInformation, list[NetInformation]] | None:
-    """Information of the bits at a position about the token ``lag`` further on: the sum over bits,
-    and of each bit. None where no chunk is that long.
+    """Net information of a position's bits about the token ``lag`` later: the sum over bits, and
+    each bit's. None if no chunk is that long.
     """
     here, tokens = encoded.after(lag)
     if not len(here):
@@ -143,7 +143,7 @@ def bit_information(
 
 
 def most_certain(values: Tensor, document: Tensor, k: int) -> list[int]:
-    """The positions with the largest of values (n,), largest first: k at most, one per document."""
+    """Positions of the largest values (n,), largest first: at most k, and one per document."""
     chosen: dict[int, int] = {}
     for position in values.argsort(descending=True, stable=True).tolist():
         chosen.setdefault(int(document[position]), position)

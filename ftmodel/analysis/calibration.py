@@ -27,19 +27,19 @@ from torch import Tensor
 from ftmodel.analysis.statistics import mean_and_error
 from ftmodel.designs.hinge import LN2
 
-SHARES = (0.0, 1 / 16, 1 / 8, 1 / 4, 1 / 2)  # of the encoder's logits in the proposal
-MIN_PARTICLES = 4  # by which shares are compared, too
-MAX_GAIN = 0.1  # of a doubling, in standard errors
+SHARES = (0.0, 1 / 16, 1 / 8, 1 / 4, 1 / 2)  # the encoder's share of the proposal's logits
+MIN_PARTICLES = 4  # shares are compared with this many
+MAX_GAIN = 0.1  # in standard errors: a doubling that gains no more is the last
 
 
 @dataclass(frozen=True)
 class Calibration:
-    """What was picked, and from which figures: bits per token of the calibration text."""
+    """The choice, and the figures behind it in bits per token of the calibration text."""
 
-    particles: int  # of each filter
+    particles: int  # per filter
     proposal: float  # share of the encoder's logits
     converged: bool
-    gain: float  # by which twice the particles would lower the bound
+    gain: float  # how much twice the particles would lower the bound
     error: float  # the standard error over documents that the evaluation will have
     shares: dict[float, float]  # the bound of one filter by share, with the fewest particles
     curve: dict[int, float]  # the bound by particles; the last one is twice what was picked
@@ -51,12 +51,12 @@ class Calibration:
 
 
 def merged(nll: Tensor) -> Tensor:
-    """−log of the mean probability, nats, (S,), by −log of each of F filters, (F, S)."""
+    """−log of the mean of F filters' estimates, nats, (S,), from each filter's −log, (F, S)."""
     return log(len(nll)) - (-nll).logsumexp(0)
 
 
 def best_share(tried: dict[float, Tensor], tokens: Tensor) -> float:
-    """The share to propose by, given estimates (2 F, S) of each share.
+    """Choose the share to propose by, given the estimates (2 F, S) with each share.
 
     Candidates are the shares whose bound is at most two standard errors over chunks above the
     lowest. The choice is the candidate whose filters agree best: its merged estimate lies least
@@ -81,14 +81,14 @@ def calibrate(
     most: int,
     shares: Sequence[float] = SHARES,
 ) -> Calibration:
-    """Pick the share that is best with few particles, then double these.
+    """Pick the best share with few particles, then double the particles.
 
     Args:
-        estimates: −log p̂, nats, (2 F, S) of independent filters, given particles and share.
-        tokens: (S,) of each chunk.
-        scored_tokens: that the evaluation will score. Its error is that of the calibration chunks,
-            as if all were independent, which makes it rather too small.
-        most: particles of a filter at the most.
+        estimates: returns −log p̂ of independent filters, nats, (2 F, S), for particles and share.
+        tokens: (S,), tokens in each chunk.
+        scored_tokens: tokens that the evaluation will score. Its error is extrapolated from the
+            calibration chunks as if all chunks were independent, so it is rather too small.
+        most: the largest number of particles of a filter.
     """
     units = tokens.sum().item() * LN2
     particles, curve = min(MIN_PARTICLES, most), dict[int, float]()
@@ -106,7 +106,7 @@ def calibrate(
         of_chunks = mean_and_error(twice / LN2, tokens)["se"]
         error = of_chunks * sqrt(tokens.sum().item() / scored_tokens)
         converged = gain <= MAX_GAIN * error
-        # more than the most would be needed if the gain fell as 1 / K
+        # if the gain falls as 1 / K, even ``most`` particles are too few
         hopeless = 8 * particles >= most and particles * gain > most * MAX_GAIN * error
         if converged or hopeless or 2 * particles > most:
             return Calibration(particles, share, converged, gain, error, by_share, curve)

@@ -1,4 +1,4 @@
-"""Whether texts of one document have z alike: how often bits agree, beside texts of different ones.
+"""Whether texts of one document have similar z: how often bits agree, within and between documents.
 
 Shapes: S texts with one z each, H latent bits, D documents, P permutations.
 """
@@ -11,14 +11,14 @@ from ftmodel.analysis.statistics import jackknife
 
 
 def agreement(q: Tensor) -> Tensor:
-    """P (S, S), mean over bits, that the bits drawn for two texts with q (S, H) agree."""
+    """Probability (S, S), mean over bits, that bits drawn for two texts with q (S, H) agree."""
     return (q @ q.T + (1 - q) @ (1 - q).T) / q.shape[1]
 
 
 def sums_by_document(agreement: Tensor, document: Tensor, same: bool) -> tuple[Tensor, Tensor]:
-    """Sums of agreement (S, S) over pairs of a document's texts with others of the ``same``, or
-    else with those of other documents, and the number of these pairs: (D,) each. ``document`` (S,):
-    0 … D − 1.
+    """Sum the agreement (S, S) of each document's texts with others: of the ``same`` document, or
+    else of all other documents. Returns the sums and the numbers of pairs, (D,) each. ``document``
+    (S,) is 0 … D − 1.
     """
     alike = document[:, None] == document
     chosen = alike.fill_diagonal_(False) if same else ~alike
@@ -27,8 +27,8 @@ def sums_by_document(agreement: Tensor, document: Tensor, same: bool) -> tuple[T
 
 
 def mean_over_pairs(agreement: Tensor, document: Tensor, same: bool) -> tuple[float, float]:
-    """Mean agreement of such pairs, and its jackknife standard error over documents. A pair of two
-    documents is left out with either.
+    """Mean agreement over pairs of texts from the ``same`` document, or else from two, and its
+    jackknife standard error over documents. A pair from two is left out with either.
     """
     sums, pairs = sums_by_document(agreement, document, same)
     times = 1 if same else 2
@@ -38,7 +38,7 @@ def mean_over_pairs(agreement: Tensor, document: Tensor, same: bool) -> tuple[fl
 
 
 def excess_agreement(agreement: Tensor, document: Tensor) -> Tensor:
-    """Mean agreement () of pairs of one document minus that of pairs of two."""
+    """Mean agreement () of two texts within a document, minus the mean between documents."""
     both = (sums_by_document(agreement, document, same) for same in (True, False))
     of_one, of_two = (sums.sum() / pairs.sum() for sums, pairs in both)
     return of_one - of_two
@@ -47,7 +47,7 @@ def excess_agreement(agreement: Tensor, document: Tensor) -> Tensor:
 def with_permutations(
     agreement: Tensor, document: Tensor, generator: Generator, permutations: int = PERMUTATIONS
 ) -> Tensor:
-    """Excess agreement (1 + P,): the true one, then with texts permuted among documents. Under the
+    """Excess agreement (1 + P,): for the data, then with texts permuted among documents. Under the
     null, that z does not tell documents apart, texts are exchangeable.
     """
     orders = [torch.randperm(len(document), generator=generator) for _ in range(permutations)]

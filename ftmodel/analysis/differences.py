@@ -1,4 +1,4 @@
-"""The rule by which a difference between models counts, by documents and seeds.
+"""The rule that decides whether a difference between models counts, by documents and seeds.
 
 docs/measurement/differences.md derives the rule and gives its simulated false-alarm rates.
 """
@@ -17,16 +17,16 @@ from torch import Tensor
 
 from ftmodel.analysis.statistics import mean_and_error
 
-LEVEL = 0.05  # of the rule for differences, two-sided
-REFUSED = 0.2  # spreads over seeds are not pooled if equal ones are as unlike with less probability
-DRAWS = 20_000  # of that test's simulated null distribution
+LEVEL = 0.05  # the rule's significance level, two-sided
+REFUSED = 0.2  # p-values of ``equal_spreads`` below this one keep spreads from being pooled
+DRAWS = 20_000  # simulated, for that test's null distribution
 
-Sample = list[float]  # a figure of every seed of a model
+Sample = list[float]  # one figure for each seed of a model
 
 
 @dataclass(frozen=True)
 class SeedError:
-    """Standard error over seeds of a difference between two models' means; NaN and 0: not known."""
+    """Standard error over seeds of a difference between two models' means; NaN and 0 if unknown."""
 
     error: float
     freedom: float
@@ -36,21 +36,21 @@ class SeedError:
 class DocumentError:
     """Standard error over documents of a difference between two models' means over seeds."""
 
-    error: float  # NaN: of a single document
+    error: float  # NaN for a single document
     freedom: int
-    interaction: float = 0.0  # its part, squared, that is in the error over seeds too; 0: not known
+    interaction: float = 0.0  # the squared part that is in the error over seeds too; 0 if unknown
 
 
 def document_error(
     scores: Tensor, other_scores: Tensor, sizes: Tensor | None = None
 ) -> DocumentError:
-    """Of Σ scores / Σ sizes, means over seeds: scores of two models on the same documents, (seeds,
-    documents) each; sizes as in `mean_and_error`.
+    """Error over documents of the difference in Σ scores / Σ sizes, means over seeds, of two
+    models. Scores (seeds, documents) are on the same documents; sizes are as in `mean_and_error`.
 
-    A seed may do well on some documents and badly on others. Such an interaction of seeds and
-    documents varies from seed to seed and from document to document, so that it is in both errors.
-    Its variance is that of each document's residuals over the seeds of a model, after each seed's
-    own mean; it is taken as the same in both models.
+    A seed may do well on some documents and badly on others. This interaction varies from seed to
+    seed and from document to document, so both errors contain it. Its variance comes from each
+    document's residuals over the seeds of a model, after each seed's own mean is subtracted. It is
+    assumed to be the same in both models.
     """
     n, seeds = scores.shape[1], (len(scores), len(other_scores))
     error = mean_and_error(scores.double().mean(0) - other_scores.double().mean(0), sizes)["se"]
@@ -62,7 +62,7 @@ def document_error(
 
 
 def interaction_squares(scores: Tensor, sizes: Tensor | None) -> float:
-    """Squares over seeds of a model's residuals by document, in units of its squared error."""
+    """Sum over a model's seeds of squared residuals by document, in units of its squared error."""
     n = scores.shape[1]
     sizes = torch.ones(n).double() if sizes is None else sizes.double()
     residuals = scores - scores.sum(1, keepdim=True) / sizes.sum() * sizes  # (seeds, documents)
@@ -75,11 +75,11 @@ class Difference:
     """A figure of one model minus another's, means over the seeds of each."""
 
     mean: float
-    documents: float | None  # standard error over documents; NaN: of one document; None: not stored
+    documents: float | None  # standard error over documents; NaN for one document; None: not stored
     own: SeedError  # by the seeds of these two models
     pooled: SeedError  # by the seeds of all models that may be pooled
-    equality: float  # p-value of the test that these have the same spread; NaN: not to be tested
-    threshold: float  # what the difference has to exceed to count; NaN: not known
+    equality: float  # p-value of the test that these have the same spread; NaN: cannot be tested
+    threshold: float  # the difference counts if it exceeds this; NaN if unknown
 
     @property
     def is_pooled(self) -> bool:
@@ -93,7 +93,7 @@ class Difference:
 
     @property
     def other_seeds(self) -> float:
-        """The other of the two, which does not decide."""
+        """The other standard error over seeds, which does not decide."""
         return (self.own if self.is_pooled else self.pooled).error
 
     @property
@@ -108,7 +108,7 @@ class Difference:
 
 @dataclass(frozen=True)
 class Pool:
-    """The spread over seeds within several models, and whether it may be one and the same."""
+    """The spread over seeds within several models, and whether they may share one spread."""
 
     spread: float  # standard deviation; NaN: none of the models has a second seed
     freedom: int
@@ -116,7 +116,7 @@ class Pool:
 
 
 def pool_seeds(samples: Iterable[Sample]) -> Pool:
-    """Of a figure of every seed of each model; the models' means may differ."""
+    """Pool the spread over seeds of one figure; the models' means may differ."""
     repeated = [sample for sample in samples if len(sample) > 1]
     variances = [variance(sample) for sample in repeated]
     freedoms = [len(sample) - 1 for sample in repeated]
@@ -127,14 +127,14 @@ def pool_seeds(samples: Iterable[Sample]) -> Pool:
 
 
 def may_pool(equality: float) -> bool:
-    """Whether a p-value of `equal_spreads`, NaN included, leaves spreads to be pooled."""
+    """Whether spreads may be pooled, by the p-value of `equal_spreads`; NaN allows it."""
     return not equality < REFUSED
 
 
 def equal_spreads(variances: list[float], freedoms: list[int]) -> float:
-    """The probability that the largest of several variances has as large a share of their sum as
-    here, if they are estimates of the same one, from normal samples (Cochran 1941, Annals of
-    Eugenics 11). NaN for a single one, or if all are 0.
+    """p-value of the null that several variances are equal: the probability that the largest
+    estimate takes at least this share of their sum, for normal samples (Cochran 1941, Annals of
+    Eugenics 11). NaN for a single variance, or if all are 0.
 
     Levene's test would not do: in a sample of two, both values are equally far from its centre.
     """
@@ -147,8 +147,8 @@ def equal_spreads(variances: list[float], freedoms: list[int]) -> float:
 
 @cache
 def largest_shares(freedoms: tuple[int, ...]) -> np.ndarray:
-    """Draws of the largest of several variances as a share of their sum, in ascending order, where
-    the estimates have these degrees of freedom and the true variances are equal: (DRAWS,).
+    """Simulate the largest variance estimate's share of their sum, for these degrees of freedom and
+    equal true variances: (DRAWS,), in ascending order.
     """
     draws = np.random.default_rng(0).chisquare(freedoms, size=(DRAWS, len(freedoms)))
     variances = draws / np.array(freedoms)
@@ -161,17 +161,17 @@ def difference(
     documents: DocumentError | None = None,
     pool: Pool | None = None,
 ) -> Difference:
-    """The rule for differences: a figure of every seed of a model minus that of another model.
+    """Apply the rule for differences to one figure: one model's seeds minus another's.
 
-    ``documents``: if None, seeds alone decide. ``pool``: of the same figure of all models measured
-    in the same way, these two among them; if None, of these two.
+    ``documents``: if None, seeds alone decide. ``pool``: the same figure's spread over all models
+    measured in the same way, these two included; if None, the spread over these two.
 
     A difference between the means over seeds counts if it exceeds `threshold`, a t-test at 5 % over
     documents and seeds, and the spread of either model, the standard deviation over its seeds. The
-    error over seeds is that of the pool unless the test of equal spreads refuses it.
+    error over seeds is the pool's unless the test of equal spreads refuses it.
 
-    Seeds are not paired: runs of one seed read the same data in the same order, but no more than
-    that.
+    Seeds are not paired: runs of one seed read the same data in the same order, but share no more
+    than that.
     """
     pool = pool or pool_seeds((seeds, other_seeds))
     own, pooled = own_error(seeds, other_seeds), pooled_error(seeds, other_seeds, pool)
@@ -188,8 +188,8 @@ def difference(
 
 
 def pooled_error(seeds: Sample, other_seeds: Sample, pool: Pool) -> SeedError:
-    """s √(1/n + 1/m), where s is the spread of the pool, with its degrees of freedom: Student's
-    test for two samples (1908, Biometrika 6), with more than two for s.
+    """s √(1/n + 1/m), with the pool's spread s and degrees of freedom: Student's test for two
+    samples (1908, Biometrika 6), but with s from possibly more than two.
     """
     return SeedError(
         pool.spread * sqrt(1 / len(seeds) + 1 / len(other_seeds)),
@@ -199,7 +199,7 @@ def pooled_error(seeds: Sample, other_seeds: Sample, pool: Pool) -> SeedError:
 
 def own_error(seeds: Sample, other_seeds: Sample) -> SeedError:
     """√(s₁²/n + s₂²/m), with Welch's degrees of freedom (1947, Biometrika 34). If a model has a
-    single seed, the spread of the other is taken for both.
+    single seed, the other model's spread is used for both.
     """
     n, m = len(seeds), len(other_seeds)
     if min(n, m) == 1:
@@ -210,13 +210,13 @@ def own_error(seeds: Sample, other_seeds: Sample) -> SeedError:
 
 
 def threshold(seeds: SeedError, documents: DocumentError | None) -> float:
-    """What a difference has to exceed: t-tests at 5 % over seeds, over documents, and over both.
+    """What a difference must exceed: t-tests at 5 % over seeds, over documents, and over both.
 
-    The error over both is that of a mean over two crossed samples, error² = V_seeds + V_documents −
+    The error over both is for a mean over two crossed samples, error² = V_seeds + V_documents −
     V_interaction (two-way clustering: Cameron, Gelbach & Miller 2011, Journal of Business &
-    Economic Statistics 29; Owen 2007, Annals of Applied Statistics 1), with the degrees of freedom
-    of a sum of V_seeds and the rest by Satterthwaite (1946, Biometrics Bulletin 2). NaN if no error
-    is known, or the one over documents is of a single document.
+    Economic Statistics 29; Owen 2007, Annals of Applied Statistics 1). Its degrees of freedom are
+    Satterthwaite's (1946, Biometrics Bulletin 2) for the sum of V_seeds and the rest. NaN if no
+    error is known, or if there is a single document.
     """
     if documents is None:
         return margin(seeds.error, seeds.freedom)

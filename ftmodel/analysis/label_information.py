@@ -1,9 +1,9 @@
 """Mutual information in bits between z and a known binary label, with a permutation test.
 
-Computed by counting *sampled* bits of z, as a decoder reads them. Such a plug-in estimate is biased
-upwards, the more so the best of many bits: only its excess over the same estimate for permuted
-labels means anything. It may be a small part of what z says of the label, as bits are taken one at
-a time, or all together by a classifier that treats them as independent: see
+It is computed by counting *sampled* bits of z, as a decoder reads them. Such a plug-in estimate is
+biased upwards, most of all for the best of many bits: only its excess over the same estimate for
+permuted labels means anything. It may be a small part of what z says about the label, because bits
+are taken one at a time, or all together by a classifier that treats them as independent: see
 docs/measurement/label_information.md.
 
 Shapes: n sequences, T tokens, H latent bits, F features of 0 and 1, P permutations of the labels.
@@ -24,13 +24,13 @@ PERMUTATIONS = 1000
 class LabelInformation:
     """Information of z about the label, bits."""
 
-    best: Chance  # of the most informative bit, against the best bit of each permutation
-    whole: Chance  # of a naive Bayes prediction from the bits of all tokens
+    best: Chance  # the most informative bit's, against the best bit of each permutation
+    whole: Chance  # for a naive Bayes prediction from the bits of all tokens
     per_bit: list[float]  # (H,)
 
 
 def entropy(*probabilities: Tensor) -> Tensor:
-    """Σ −p log2 p, bits, of probabilities that all have one shape, which is the result's."""
+    """Σ −p log2 p, bits, over probabilities of one shape; the result has that shape too."""
     return torch.special.entr(torch.stack(probabilities)).sum(0) / LN2
 
 
@@ -43,8 +43,8 @@ def observation_information(posterior: Tensor) -> float:
 
 
 def mutual_information(features: Tensor, labels: Tensor) -> Tensor:
-    """Plug-in estimate (F, P), bits, of each of features (n, F) with each of labels (n, P), all 0
-    or 1. Its bias is about 1 / (2 n ln 2) where the two are independent (Miller 1955).
+    """Plug-in mutual information (F, P), bits, between each feature (n, F) and each label (n, P),
+    all 0 or 1. Its bias is about 1 / (2 n ln 2) where the two are independent (Miller 1955).
     """
     x, y = features.double(), labels.double()
     n = len(x)
@@ -56,21 +56,21 @@ def mutual_information(features: Tensor, labels: Tensor) -> Tensor:
 
 
 def bits_of_sequences(bits: Tensor) -> Tensor:
-    """One value of each latent bit for a whole sequence, (n, H), of bits (n, T, H), 0 or 1: whether
-    it is 1 at more tokens than on average over the sequences.
+    """One value of each latent bit per sequence, (n, H), from bits (n, T, H), 0 or 1: whether it is
+    1 at more tokens than on average over the sequences.
 
-    The free bits are the same for every token, so what z says of a sequence is spread over its
-    tokens. The threshold is the mean, which has values on both sides unless all are equal; the
-    median has none above it if most sequences have the largest count, as for a bit that equals a
-    label that mostly is 1.
+    κ is the same for every token, so what z says about a sequence is spread over its tokens. The
+    threshold is the mean, which has values on both sides unless all are equal. The median has none
+    above it if most sequences have the largest count, as with a bit that equals a label that is
+    mostly 1.
     """
     counts = bits.sum(1).double()
     return (counts > counts.mean(0)).long()
 
 
 def naive_bayes(features: Tensor, labels: Tensor) -> Tensor:
-    """Labels (n, P) predicted from features (n, F), all 0 or 1, for each column of labels (n, P).
-    Twofold cross-validation: the predictions for each half use counts of the other half.
+    """Predict each column of labels (n, P) from features (n, F), all 0 or 1: (n, P). Twofold
+    cross-validation: the predictions for each half use counts of the other half.
     """
     x, y = features.double(), labels.double()
     predictions = torch.empty_like(y)

@@ -1,7 +1,7 @@
-"""What z says of a label: a naive Bayes probe of sampled bits of z, which never reads a token.
+"""What z says about a label: a naive Bayes probe of sampled bits of z, which never reads a token.
 
-Its figures are variational lower bounds on information (Barber & Agakov 2003); derivation, and the
-upper bound that the ELBO gives: docs/measurement/latent_probe.md.
+Its figures are variational lower bounds on information (Barber & Agakov 2003).
+docs/measurement/latent_probe.md has the derivation, and the upper bound that the ELBO gives.
 
 Shapes: n sequences, T tokens, H latent bits, S values of the label, K exponents.
 """
@@ -21,7 +21,7 @@ CHUNK = 256  # sequences evaluated at once
 
 @dataclass
 class ProbeResult:
-    """Bits; lower bounds, up to sampling error."""
+    """Lower bounds in bits, up to sampling error."""
 
     label_bits: list[float]  # T: I(label; z_0 … z_t)
     next_bits: list[float]  # T: H less the entropy of z_t given z_0 … z_{t−1}
@@ -29,12 +29,12 @@ class ProbeResult:
 
 
 def fit(p: Tensor, labels: Tensor, values: int) -> Tensor:
-    """The probe: q(bit is 1 | label), (S, T, H) in float64, from the encoder's probabilities p
+    """Fit the probe q(bit is 1 | label), (S, T, H) in float64, to the encoder's probabilities p
     (n, T, H) for sequences of ``labels`` (n,), 0 … S − 1 with S = ``values``.
 
     Means of probabilities are less noisy than means of sampled bits. Each label gets one extra
-    sequence, the mean of all sequences, which itself includes one of fair bits: no probability is 0
-    or 1, and a label may have no sequence.
+    sequence: the mean of all sequences and of one with fair bits. So no probability is 0 or 1, and
+    a label may have no sequence.
     """
     p = p.double()
     mean = (p.sum(0) + 0.5) / (len(p) + 1)
@@ -44,7 +44,7 @@ def fit(p: Tensor, labels: Tensor, values: int) -> Tensor:
 
 
 def evaluate(probe: Tensor, bits: Tensor, labels: Tensor) -> ProbeResult:
-    """Result of a ``probe`` (S, T, H) on bits of z (n, T, H), 0 or 1, of n ≥ 2 sequences that it
+    """Score a ``probe`` (S, T, H) on the bits of z (n, T, H), 0 or 1, of n ≥ 2 sequences that it
     was not fitted to, whose ``labels`` (n,) are drawn uniformly.
     """
     posteriors = map(partial(log_posteriors, probe), bits.split(CHUNK), labels.split(CHUNK))
@@ -63,7 +63,7 @@ def log_posteriors(probe: Tensor, bits: Tensor, labels: Tensor) -> tuple[Tensor,
     arguments as in ``evaluate``.
     """
     zero, one = (-probe).log1p(), probe.log()
-    log_q = torch.einsum("nth,sth->nts", bits.double(), one - zero) + zero.sum(-1).T  # of z_t
+    log_q = torch.einsum("nth,sth->nts", bits.double(), one - zero) + zero.sum(-1).T  # log q(z_t|S)
     total = log_q.cumsum(1)  # log q(z_0 … z_t | S), (n, T, S)
     sequences = torch.arange(len(labels))
     of_label, of_next = [], []
@@ -76,15 +76,15 @@ def log_posteriors(probe: Tensor, bits: Tensor, labels: Tensor) -> tuple[Tensor,
 
 
 def cross_validated_mean(log_q: Tensor) -> Tensor:
-    """Means (T,) of log q (K, n, T), each half with the exponents best in the other half."""
+    """Means (T,) of log q (K, n, T); each half uses the exponents best in the other half."""
     halves = torch.stack((log_q[:, 0::2].mean(1), log_q[:, 1::2].mean(1)))  # (2, K, T)
     best = halves.flip(0).argmax(1, keepdim=True)
     return halves.gather(1, best).mean((0, 1))
 
 
 def mean_by_offset(values: Tensor, origins: Tensor) -> tuple[list[int], list[float], list[int]]:
-    """Means of values (n, T) by offset t − origins[i], with origins (n,): the offsets in ascending
-    order, the mean at each, and the number of values it is over.
+    """Average values (n, T) by offset t − origins[i], with origins (n,). Returns the offsets in
+    ascending order, their means, and the number of values in each mean.
     """
     offsets = torch.arange(values.shape[1]) - origins[:, None]
     distinct, index, counts = offsets.unique(return_inverse=True, return_counts=True)

@@ -8,12 +8,12 @@ from torch import Tensor
 
 
 def pass_at_k(samples: int, right: Sequence[int], k: int) -> Tensor:
-    """The unbiased estimate of pass@k from n = ``samples`` answers to each prompt, of which
-    ``right`` = c are right: 1 − C(n − c, k) / C(n, k), float64, one a prompt; k in 1 … n.
+    """Unbiased estimate of pass@k from n = ``samples`` answers to each prompt, of which
+    ``right`` = c are right: 1 − C(n − c, k) / C(n, k), float64, one per prompt; k in 1 … n.
 
     C(n − c, k) / C(n, k) is the share of the sets of k of the n answers in which none is right
-    (Chen et al. 2021, Evaluating large language models trained on code, eq. 1). 1 − (1 − c/n)^k,
-    which looks alike, is too small on average.
+    (Chen et al. 2021, Evaluating large language models trained on code, eq. 1). The similar
+    1 − (1 − c/n)^k is too small on average.
     """
     sets = comb(samples, k)  # exact, however many
     return torch.tensor([1 - comb(samples - c, k) / sets for c in right], dtype=torch.float64)

@@ -20,7 +20,7 @@ class Chance:
 
 
 def permutation_test(values: Tensor) -> Chance:
-    """values (1 + P,): the statistic of the data first, then that of each permutation."""
+    """Test the data's statistic, the first of ``values`` (1 + P,), against the permutations'."""
     true, null = values[0].item(), values[1:]
     return Chance(
         value=true,
@@ -31,7 +31,7 @@ def permutation_test(values: Tensor) -> Chance:
 
 
 def adjusted(p_values: Sequence[float]) -> list[float]:
-    """p-values of several tests, adjusted so that of those below a level no larger share than the
-    level is expected to be false (Benjamini & Hochberg 1995, Controlling the false discovery rate).
+    """Adjust p-values of several tests: of the tests below a level, the expected share that is
+    false is at most the level (Benjamini & Hochberg 1995, Controlling the false discovery rate).
     """
     return false_discovery_control(p_values).tolist() if p_values else []

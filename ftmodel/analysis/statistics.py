@@ -7,10 +7,10 @@ from torch import Tensor
 
 
 def mean_and_error(totals: Tensor, sizes: Tensor | None = None) -> dict[str, float]:
-    """Σ totals / Σ sizes and its standard error, of n documents with a total and a size (n,) each;
-    sizes are 1 where none are given. The error is NaN for n = 1.
+    """Σ totals / Σ sizes and its standard error, over n documents with a total and a size each,
+    (n,); sizes are 1 if none are given. The error is NaN for n = 1.
 
-    It is the ratio estimator's, from the spread of the residuals (delta method; Cochran 1977,
+    It is the ratio estimator's error, from the spread of the residuals (delta method; Cochran 1977,
     Sampling Techniques, § 6.3): documents are independent of each other, their tokens are not.
     """
     totals = totals.double()
@@ -24,8 +24,8 @@ def mean_and_error(totals: Tensor, sizes: Tensor | None = None) -> dict[str, flo
 
 
 def jackknife(left_out: Tensor) -> float:
-    """Standard error of a statistic of which ``left_out`` (G,) are the values without each of G
-    groups (Efron & Tibshirani 1993, An Introduction to the Bootstrap, § 11.5); NaN for G < 2.
+    """Standard error of a statistic from its values ``left_out`` (G,) without each of G groups
+    (Efron & Tibshirani 1993, An Introduction to the Bootstrap, § 11.5); NaN for G < 2.
     """
     groups = len(left_out)
     if groups < 2:

@@ -1,5 +1,5 @@
-"""Whether a pinned z steers what is generated: are continuations of a prompt with different z
-further from each other than with the same z?
+"""Whether a pinned z steers what is generated: are a prompt's continuations further apart with
+different z than with the same z?
 
 Shapes: P prompts, R continuations of each, N tokens, V vocabulary.
 """
@@ -14,9 +14,9 @@ from ftmodel.analysis.permutation import PERMUTATIONS
 
 @dataclass(frozen=True)
 class SteeringTest:
-    """Mean distances of each prompt, and the ratio of their sums under permuted labels."""
+    """Mean distances for each prompt, and the ratio of their sums under permuted labels."""
 
-    between: Tensor  # (P,), of continuations with different z
+    between: Tensor  # (P,), continuations with different z
     within: Tensor  # (P,), with the same z
     null: Tensor  # (permutations,)
 
@@ -27,8 +27,8 @@ class SteeringTest:
 
 
 def distances(tokens: Tensor) -> Tensor:
-    """Total variation distance (R, R), between 0 and 1, of the frequencies of tokens in sequences
-    (R, N): the share of tokens that one has and the other has not, whatever their order.
+    """Total variation distances (R, R), 0 … 1, between the token frequencies of sequences (R, N):
+    the share of tokens that one has and the other lacks, whatever their order.
     """
     _, kind = tokens.unique(return_inverse=True)
     frequencies = torch.nn.functional.one_hot(kind).double().mean(1)  # (R, V)
@@ -36,7 +36,7 @@ def distances(tokens: Tensor) -> Tensor:
 
 
 def mean_distance(distances: Tensor, chosen: Tensor) -> Tensor:
-    """Mean (…) of distances (…, R, R) over pairs ``chosen`` (R, R), nobody paired with itself."""
+    """Mean (…) of distances (…, R, R) over ``chosen`` pairs (R, R), self-pairs left out."""
     weights = chosen & ~torch.eye(len(chosen), dtype=torch.bool)
     return (distances * weights).sum((-2, -1)) / weights.sum()
 
@@ -44,8 +44,8 @@ def mean_distance(distances: Tensor, chosen: Tensor) -> Tensor:
 def steering_test(
     distances: Tensor, labels: Tensor, generator: Generator, permutations: int = PERMUTATIONS
 ) -> SteeringTest:
-    """Of distances (P, R, R) between continuations whose z is ``labels`` (R,). Under the null, that
-    z does nothing, all R continuations of a prompt are exchangeable.
+    """Test whether z steers, by distances (P, R, R) between continuations whose z is ``labels``
+    (R,). Under the null, that z does nothing, all R continuations of a prompt are exchangeable.
     """
     same = labels[:, None] == labels[None]
     rows = len(labels)

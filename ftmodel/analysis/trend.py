@@ -1,8 +1,8 @@
-"""A line through a figure of models of several sizes, and what it says of a larger one.
+"""A line through one figure of models of several sizes, and what it predicts for a larger one.
 
 Ordinary least squares of y on x = ln N (log-linear), or of ln y on ln N (a power law). A size is
-one point, whatever its number of seeds: the seeds of a size share its deviation from the line, and
-as points of their own would count that several times. With n points, mean x̄, S = Σ (x_i − x̄)² and
+one point, however many seeds it has: its seeds share its deviation from the line, and separate
+points would count it several times. With n points, mean x̄, S = Σ (x_i − x̄)² and
 s² = Σ (y_i − ŷ_i)² / (n − 2), another size at x lies with 95 % probability within
 
     ŷ(x) ± t √(s² (1 + 1/n + (x − x̄)² / S)),        t: Student's, n − 2 degrees of freedom,
@@ -46,7 +46,7 @@ class Trend:
 
     @property
     def per_tenfold(self) -> float:
-        """What y, or the ln y of a power law, gains as N grows tenfold."""
+        """How much y, or the ln y of a power law, grows as N grows tenfold."""
         return self.slope * log(10)
 
     def at(self, size: float) -> Interval:
@@ -58,7 +58,7 @@ class Trend:
 
 
 def grown(exponent: float) -> float:
-    """e^x, infinite where it is beyond a float."""
+    """e^x, or infinity where that is beyond a float."""
     try:
         return exp(exponent)
     except OverflowError:
@@ -66,12 +66,12 @@ def grown(exponent: float) -> float:
 
 
 def log_linear(sizes: Sequence[float], values: Sequence[float]) -> Trend | None:
-    """y = a + b ln N; None of fewer than three sizes."""
+    """Fit y = a + b ln N; None for fewer than three sizes."""
     return fitted(sizes, values, power=False)
 
 
 def power_law(sizes: Sequence[float], values: Sequence[float]) -> Trend | None:
-    """y = a N^b; None of fewer than three sizes, or where some y is not positive."""
+    """Fit y = a N^b; None for fewer than three sizes, or if some y is not positive."""
     if any(value <= 0 for value in values):
         return None
     return fitted(sizes, [log(value) for value in values], power=True)

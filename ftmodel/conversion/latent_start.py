@@ -1,4 +1,4 @@
-"""A new latent in a trained decoder: quiet, so that the decoder goes on almost as it was, but not
+"""A new latent in a trained decoder: quiet, so that the decoder goes on almost as before, but not
 dead, so that the encoder learns from the first step.
 
 Shapes: B batch, T positions, D model width, H latent bits.
@@ -18,7 +18,7 @@ from ftmodel.model.objective import kl_per_bit
 
 @dataclass
 class StartLosses:
-    """Before the first step, nats per token of the same text."""
+    """Losses before the first step, nats per token of the same text."""
 
     parent: float  # negative log-likelihood of the decoder without z
     prior: float | None = None  # cross-entropy with z from the prior; None: there is no latent
@@ -27,15 +27,15 @@ class StartLosses:
 
 
 def stream_rms(x: Tensor) -> Tensor:
-    """RMS over channels of activations x (B, T, D), median over tokens: a few tokens of a trained
-    Llama have a norm hundreds of times that of the others.
+    """RMS over channels of activations x (B, T, D), median over tokens, because a few tokens of a
+    trained Llama have norms hundreds of times larger than the rest.
     """
     return x.float().square().mean(-1).sqrt().median()
 
 
 def readout_scale(o: Tensor, kl_bits: float) -> float:
-    """The largest factor up to 1 of logits o (…, H) with which the mean over tokens of KL_t to the
-    uniform prior is at most ``kl_bits``: KL rises with it. By bisection.
+    """The largest factor up to 1 for logits o (…, H) that keeps KL_t to the uniform prior, mean
+    over tokens, at most ``kl_bits``. The KL rises with the factor, so bisection finds it.
     """
 
     def kl(scale: float) -> float:
@@ -58,13 +58,13 @@ def begin_latent(
     copy_block: bool,
     documents: Tensor | None = None,
 ) -> None:
-    """Scale the initial latent of ``model``, whose decoder is trained, on ``tokens`` (B, T), with
+    """Scale the new latent of ``model``, whose decoder is trained, on ``tokens`` (B, T), with
     ``documents`` as in ``Positions.of``.
 
-    The post-sampler's vectors get an RMS of ``share`` times that of the residual stream at the
-    block that reads z; the logits of z shrink until KL_t, mean over tokens, is at most κ
-    ``kappa_bits``; with ``copy_block`` a shared encoder's block is a copy of the one that
-    reads z.
+    The RMS of the post-sampler's vectors becomes ``share`` times the RMS of the residual stream at
+    the block that reads z. The logits of z shrink until KL_t, mean over tokens, is at most
+    κ = ``kappa_bits``. With ``copy_block`` a shared encoder's block becomes a copy of the block
+    that reads z.
     """
     latent = model.latent
     assert latent is not None, "a baseline has no latent"
@@ -83,8 +83,8 @@ def begin_latent(
 def start_losses(
     model: FreeTransformer, rows: Tensor, noise: Tensor | None, documents: Tensor | None = None
 ) -> StartLosses:
-    """Of ``rows`` (B, T + 1), whose last T tokens are predicted; ``noise`` (2, B, T, H), uniform on
-    [0, 1), for z from the prior and for z from the encoder.
+    """Losses on ``rows`` (B, T + 1), whose last T tokens are predicted. ``noise`` (2, B, T, H),
+    uniform on [0, 1), draws z from the prior and from the encoder.
     """
     inputs, targets = rows[:, :-1], rows[:, 1:]
 

@@ -1,12 +1,12 @@
 """Our decoder as a Llama in Hugging Face's terms, and a Llama as our decoder.
 
-Both compute the same function of the same numbers. What differs are names, that we keep key and
-value, gate and up in one matrix, and the order of a head's channels: RoPE turns our channels
-(2 j, 2 j + 1) together, Hugging Face's (j, j + E / 2).
+Both compute the same function of the same numbers. Three things differ: names; we keep key and
+value, and gate and up, in one matrix; and the order of a head's channels, because RoPE turns our
+channels (2 j, 2 j + 1) together, Hugging Face's (j, j + E / 2).
 
 A Llama's embedding and read-out may have more rows than its tokenizer has ids, as in Qwen2. Our
 model has only the tokenizer's rows, so no other id is ever predicted. Its probabilities are the
-Llama's, renormalised over the tokenizer's ids. The padding rows are handed over beside it.
+Llama's, renormalised over the tokenizer's ids. The padding rows are passed along separately.
 
 Shapes: D model width, E head width, V vocabulary.
 """
@@ -39,13 +39,13 @@ def in_halves(weight: Tensor, heads: int) -> Tensor:
 
 
 def to_halves(weight: Tensor, heads: int) -> Tensor:
-    """Such rows as a tensor (heads · E, …)."""
+    """``in_halves`` as a new tensor (heads · E, …)."""
     return in_halves(weight, heads).flatten(0, 2)
 
 
 def llama_config(config: ModelConfig, vocab_size: int) -> dict[str, Any]:
-    """The entries that fix the function of a LlamaConfig, with ``qkv_bias`` of a Qwen2Config, or
-    with ``qk_norm`` of a Qwen3Config. Raises ValueError for any other model: with both settings,
+    """Entries of config.json that fix what a Llama computes; with ``qkv_bias`` a Qwen2, with
+    ``qk_norm`` a Qwen3. Raises ValueError for a model that is none of them: with both settings,
     with a latent, a random prefix, or attention within documents.
     """
     if config.latent_bits:
@@ -96,7 +96,7 @@ def rope_parameters(config: ModelConfig) -> dict[str, Any]:
 
 
 def block_views(block: Block, config: ModelConfig, pairs: bool) -> dict[str, Tensor]:
-    """By Hugging Face's names, without that of the layer."""
+    """A block's parameters by Hugging Face's names, without the layer's prefix."""
     attention = block.attention
     query = attention.query.weight
     key, value = attention.key_value.weight.chunk(2)
@@ -125,8 +125,8 @@ def block_views(block: Block, config: ModelConfig, pairs: bool) -> dict[str, Ten
 
 
 def decoder_views(model: FreeTransformer, pairs: bool = False) -> dict[str, Tensor]:
-    """The decoder's parameters by Hugging Face's names, as views of them, which may be written to;
-    without lm_head if it is tied. With ``pairs``, q's and k's channels stay in our order.
+    """The decoder's parameters by Hugging Face's names, as views, which may be written to; without
+    lm_head if it is tied. With ``pairs``, q's and k's channels stay in our order.
     """
     views = {
         "model.embed_tokens.weight": model.embedding.weight,
@@ -146,8 +146,8 @@ def llama_weights(
     model: FreeTransformer, pairs: bool = False, padding: Mapping[str, Tensor] | None = None
 ) -> dict[str, Tensor]:
     """The decoder's tensors by Hugging Face's names, contiguous; without lm_head if it is tied.
-    With ``pairs``, q's and k's channels stay in our order, which is llama.cpp's. ``padding``: what
-    ``load_llama`` returned, for the end of those tensors.
+    With ``pairs``, q's and k's channels stay in our order, which is llama.cpp's. ``padding`` holds
+    rows to append, as ``load_llama`` returned them.
     """
     views = decoder_views(model, pairs)
     weights = {k: view.flatten(0, 2) if view.dim() > 2 else view for k, view in views.items()}
@@ -159,8 +159,8 @@ def llama_weights(
 def entry(
     config: Mapping[str, Any], name: str, kind: type, default: Any = None, null: bool = False
 ) -> Any:
-    """An entry of config.json: a ``kind`` (int, float, bool or dict), or ``default`` if it is left
-    out, or with ``null`` if it is null; raises ValueError that names it.
+    """Read an entry of config.json that must be a ``kind`` (int, float, bool or dict). ``default``
+    replaces a missing entry, and with ``null`` a null. Raises ValueError that names the entry.
     """
     value = config.get(name)
     if value is None and default is not None and (null or name not in config):
@@ -175,7 +175,7 @@ def entry(
 
 def our_config(config: Mapping[str, Any]) -> ModelConfig:
     """The architecture that ``config``, the config.json of a Llama, describes. Raises ValueError,
-    naming the entry, if it is missing, has another type, or asks for what our decoder does not
+    naming the entry, if it is missing, has the wrong type, or asks for what our decoder does not
     compute.
     """
 
@@ -237,11 +237,11 @@ def load_llama(
     model: FreeTransformer, weights: Mapping[str, Tensor], rows: int | None = None
 ) -> dict[str, Tensor]:
     """Copy a Llama's weights, by Hugging Face's names, into the decoder of ``model``; a latent
-    stays as it is. Returns the padding rows of the vocabulary's tensors: of ``rows``, by default V,
-    those from V on.
+    stays as it is. The vocabulary's tensors have ``rows`` rows, by default V. Returns their padding
+    rows, from V on.
 
-    Raises ValueError, naming the tensor, if it is missing or left over, has another shape, is not
-    of floating-point numbers of 16 bits or more, or is not finite. Then nothing is copied.
+    Raises ValueError, naming the tensor, if it is missing or left over, has another shape, does not
+    hold floating-point numbers of 16 bits or more, or is not finite. Then nothing is copied.
     """
     config, ids = model.config, model.embedding.num_embeddings
     with torch.device("meta"):  # names and shapes
@@ -258,9 +258,9 @@ def load_llama(
         if theirs.dtype not in NUMBERS:
             dtype = str(theirs.dtype).removeprefix("torch.")
             raise ValueError(f"{name}: {dtype}, not bfloat16, float16, float32 or float64")
-        if not torch.stack(theirs.aminmax()).isfinite().all():  # in no memory of its size
+        if not torch.stack(theirs.aminmax()).isfinite().all():  # without a copy of its size
             raise ValueError(f"{name}: has values that are not finite")
-    if config.tied and "lm_head.weight" in names:  # some files hold it all the same
+    if config.tied and "lm_head.weight" in names:  # some files store it anyway
         names.remove("lm_head.weight")
         readout, embedding = weights["lm_head.weight"], weights["model.embed_tokens.weight"]
         if readout.dtype not in NUMBERS or not torch.equal(readout, embedding):
@@ -278,7 +278,7 @@ def load_llama(
 def decoder_of(
     config: Mapping[str, Any], weights: Mapping[str, Tensor], **changes: Any
 ) -> FreeTransformer:
-    """A model whose decoder is that Llama; ``changes`` of its ModelConfig, such as latent_bits."""
+    """Make a model whose decoder is this Llama; ``changes`` set fields of its ModelConfig."""
     model = FreeTransformer(
         replace(our_config(config), **changes), entry(config, "vocab_size", int)
     )
