@@ -24,13 +24,13 @@ T = TypeVar("T", bound=BudgetResult)
 
 
 def in_last_third(budgets: Sequence[T]) -> list[T]:
-    """The budgets in the last third of the training, of all its budgets as they rise."""
+    """The budgets in the last third of training; ``budgets`` rise in tokens."""
     return [entry for entry in budgets if 3 * entry.tokens >= 2 * budgets[-1].tokens]
 
 
 def late_tokens(of_seeds: Iterable[Sequence[BudgetResult]]) -> tuple[int, ...]:
-    """Tokens of each budget in the last third: only means over the same ones are compared. Empty if
-    the seeds differ in them.
+    """Tokens at each budget in the last third; empty if the seeds differ in them. Only means over
+    the same budgets are compared.
     """
     found = {tuple(entry.tokens for entry in in_last_third(budgets)) for budgets in of_seeds}
     return found.pop() if len(found) == 1 else ()

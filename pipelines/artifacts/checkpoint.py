@@ -26,7 +26,7 @@ from pipelines.common.errors import UserError
 
 ENTRY = "free_transformer"
 HISTORY = "history"  # rows of the training curve
-PADDING = "padding"  # what load_llama has returned: rows that the parent has beyond the ids
+PADDING = "padding"  # from load_llama: the parent's vocabulary rows beyond the ids
 RESUME = ("*.ckpt", "decay-*/*.ckpt", "budgets/*.ckpt")  # in Manifest.resume
 PREFIX = "model."  # of the model's parameters inside the training module
 
@@ -41,41 +41,41 @@ class Manifest:
     architecture: dict[str, Any]
     vocab_size: int
     data_hash: str
-    spec_hash: str  # of all that decides the weights
+    spec_hash: str  # covers all that decides the weights
     tracking_key: str = ""  # tells apart two trainings of one specification
-    git_revision: str = ""  # of the process that wrote the checkpoint
-    device: str = ""  # that it ran on
-    parts: dict[str, str] = field(default_factory=dict)  # what spec_hash is of
+    git_revision: str = ""  # of the code that wrote the checkpoint
+    device: str = ""  # that trained it
+    parts: dict[str, str] = field(default_factory=dict)  # what spec_hash covers
     # the model that training began from: its `hf` or `run`, and `sha256` of its weights
     parent: dict[str, str] = field(default_factory=dict)
-    preregistration: Preregistration | None = None  # of its beginning; None: not recorded
+    preregistration: Preregistration | None = None  # when training began; None: not recorded
 
     @property
     def entry(self) -> dict[str, Any]:
-        """What a checkpoint has of it: no classes, and enumerations by their values."""
+        """The manifest as a checkpoint stores it: plain data, with enumerations as their values."""
         said: dict[str, Any] = json.loads(json.dumps(asdict(self), default=attrgetter("value")))
         return said
 
     @property
     def resume(self) -> Path:
-        """The folder of what this specification of the run goes on from; others have their own."""
+        """The folder from which this specification of the run resumes; others have their own."""
         return resume_folder(self.experiment, self.run_name) / self.spec_hash
 
 
 def resume_checkpoints(root: Path) -> list[Path]:
-    """All checkpoints in a folder as Manifest.resume."""
+    """All checkpoints in a folder such as Manifest.resume."""
     paths = (path for glob in RESUME for path in root.glob(glob))
     return sorted(path for path in paths if path.is_file())
 
 
 def numbered(folder: Path) -> list[Path]:
-    """The checkpoints of a folder as their steps rise; a file without such a name is not ours."""
+    """A folder's checkpoints by rising step; a file without a step as its name is not ours."""
     ours = (path for path in folder.glob("*.ckpt") if path.is_file() and path.stem.isdecimal())
     return sorted(ours, key=lambda path: int(path.stem))
 
 
 def remove_finished(manifest: Manifest) -> None:
-    """Delete what a finished run could go on from; files of others and damaged ones stay."""
+    """Delete what a finished run could resume from; damaged and foreign files stay."""
     root = manifest.resume
     for path in (*resume_checkpoints(root), root / JOURNAL):
         path.unlink(missing_ok=True)
@@ -97,8 +97,8 @@ def peek(path: Path) -> Manifest | None:
 
 
 def read_checkpoint(path: Path, verify: bool = True) -> tuple[dict[str, Any], Manifest]:
-    """Content, tensors left on disk, and manifest; raises UserError if not readable or ours.
-    ``verify``: whether all of the file is read once and compared with its checksums.
+    """Read a checkpoint's content, with tensors left on disk, and its manifest. Raises UserError if
+    it is not readable or not ours. ``verify`` reads all of it once to compare checksums.
     """
     try:
         with ZipFile(path) as archive:
@@ -142,9 +142,9 @@ def load_model(path: Path) -> tuple[FreeTransformer, Manifest]:
 
 
 def read_padding(path: Path) -> dict[str, Tensor]:
-    """Rows that a checkpoint keeps for exports: by Hugging Face's names of their tensors.
+    """Vocabulary rows that a checkpoint keeps for exports, by Hugging Face's names of the tensors.
 
-    For a checkpoint that has been read, and so checked, before.
+    The checkpoint must have been read, and so checked, before.
     """
     rows: dict[str, Tensor] = load(path).get(PADDING, {})
     return rows

@@ -43,8 +43,8 @@ def part_path(folder: Path, split: str, number: int) -> Path:
 
 
 def documents(path: Path, rows: NDArray[np.integer] | None = None) -> Iterator[Document]:
-    """The documents of a part, or those in ``rows``, which ascend; one row group in memory at a
-    time. Raises UserError if the part is damaged.
+    """The documents of a part, or only those in ``rows``, which ascend. One row group is in memory
+    at a time. Raises UserError if the part is damaged.
     """
     try:
         with pq.ParquetFile(path, page_checksum_verification=True) as file:
@@ -65,7 +65,7 @@ def documents(path: Path, rows: NDArray[np.integer] | None = None) -> Iterator[D
 
 
 def count_documents(path: Path) -> int:
-    """Of a part, which has been read before."""
+    """Number of documents in a part that has been read before."""
     return int(pq.read_metadata(path).num_rows)
 
 
@@ -88,7 +88,7 @@ def write_part(path: Path, content: list[Document]) -> None:
 
 
 def write_parts(folder: Path, split: str, content: Iterable[Document]) -> int:
-    """Write a split's documents part by part, of which one is in memory; returns their number."""
+    """Write a split's documents part by part, one part in memory; returns how many they are."""
     count = 0
     for number, part in enumerate(batches(content, PART_BYTES, text_bytes)):
         write_part(part_path(folder, split, number), part)
@@ -101,7 +101,7 @@ def text_bytes(document: Document) -> int:
 
 
 def batches(items: Iterable[T], limit: int, size: Callable[[T], int]) -> Iterator[list[T]]:
-    """Items in order, in lists that end where the sum of their sizes reaches ``limit``."""
+    """Group items, in order, into lists that end once their sizes add up to ``limit``."""
     batch, total = list[T](), 0
     for item in items:
         batch.append(item)

@@ -1,4 +1,4 @@
-"""curve.csv: the training curve of a run, a row for each of its intervals."""
+"""curve.csv: the training curve of a run, one row per interval."""
 
 import csv
 from collections.abc import Mapping, Sequence
@@ -18,7 +18,7 @@ class CurveRow:
     step: int  # the interval's last, from 1
     tokens: int  # seen by then
     loss_nats: float
-    ce_nats: float  # per token; of a Free Transformer no language-model loss
+    ce_nats: float  # per token; for a Free Transformer not a language-model loss
     learning_rate: float
     tokens_per_second: float
     kl_bits: float | None = None  # per token; None for a baseline
@@ -27,16 +27,16 @@ class CurveRow:
 
     @property
     def bound_bits(self) -> float:
-        """The training bound, bits per token: CE of a baseline, CE + KL of a Free Transformer."""
+        """The training bound, bits per token: CE for a baseline, CE + KL for a Free Transformer."""
         return self.ce_nats / LN2 + (self.kl_bits or 0.0)
 
     @property
     def held_out(self) -> float | None:
-        """The bound of the held-out windows that were scored here, if any, bits per token."""
+        """Bound on the held-out windows scored at this row, bits per token; None if none were."""
         return self.others.get("held_out_bound_bits")
 
     def figures(self) -> dict[str, float]:
-        """All by name, in the order of the file; what is None is left out."""
+        """All figures by name, in the order of the file, without those that are None."""
         row = {"step": self.step, "tokens": self.tokens, "loss_nats": self.loss_nats}
         row["ce_nats"] = self.ce_nats
         latent = {"kl_bits": self.kl_bits, "hinge_nats": self.hinge_nats}
@@ -61,7 +61,7 @@ def write_curve(path: Path, curve: Curve) -> None:
 
 
 def write_table(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
-    """A CSV with the union of the rows' columns, in the order of their first appearance."""
+    """Write a CSV with the union of the rows' columns, in order of first appearance."""
     names = dict.fromkeys(name for row in rows for name in row)
     with open(path, "w", encoding="utf-8", newline="") as file:
         writer = csv.DictWriter(file, [*names])
@@ -70,7 +70,7 @@ def write_table(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
 
 
 def read_curve(path: Path) -> Curve:
-    """Raises UserError without the file, or for one that is no curve."""
+    """Read a curve; raises UserError if the file is missing or is not a curve."""
     run = path.parent.name
     if not path.exists():
         raise UserError(f"{path} is missing: `dvc repro train@{run}` makes it")
@@ -86,7 +86,7 @@ def read_curve(path: Path) -> Curve:
 
 
 def training_seconds(curve: Curve) -> float:
-    """What the steps of a training took, without what stood still between two of its processes."""
+    """Seconds that the training steps took, without pauses between two of its processes."""
     tokens = [0, *(row.tokens for row in curve)]
     return sum(
         (after - before) / row.tokens_per_second

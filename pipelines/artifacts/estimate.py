@@ -15,12 +15,12 @@ class Estimate:
 
     mean: float
     se: float  # standard error over documents; NaN for a single one
-    # of a filtering bound: standard error over repeated filters; half the variance of its log
-    # estimate, which while it is small is about how far the bound lies above the NLL
+    # for a filtering bound: standard error over repeated filters, and half the variance of its log
+    # estimate. While small, that is about how far the bound lies above the NLL
     monte_carlo: float | None = None
     half_variance: float | None = None
     converged: bool | None = None  # whether a calibration found enough particles; None: not asked
-    spread: ClassVar[float] = nan  # over seeds: of a single run there is none
+    spread: ClassVar[float] = nan  # over seeds; a single run has none
 
     @classmethod
     def over_documents(cls, totals: Tensor, sizes: Tensor | None = None) -> "Estimate":
@@ -30,13 +30,13 @@ class Estimate:
 
     @classmethod
     def by_document(cls, totals: Tensor, document: Tensor, size: int = 1) -> "Estimate":
-        """Σ totals / Σ sizes; ``document`` names that of each of totals (n,) of ``size``."""
+        """Σ totals / Σ sizes over documents: totals (n,) of ``size`` each, by ``document`` (n,)."""
         sums, counts = document_sums(totals, document)
         return cls.over_documents(sums, counts * size)
 
     @property
     def convergence(self) -> str:
-        """What the number is followed by if the calibration did not find enough particles."""
+        """The suffix for a number whose calibration did not find enough particles, else ""."""
         return " (not converged)" if self.converged is False else ""
 
     def __str__(self) -> str:
@@ -45,7 +45,7 @@ class Estimate:
 
 
 def document_sums(values: Tensor, document: Tensor) -> tuple[Tensor, Tensor]:
-    """Sums of values (n, …) by ``document`` (n,), (D, …), and how many values each has, (D,)."""
+    """Sum values (n, …) by ``document`` (n,): sums (D, …), and how many values each has (D,)."""
     _, index, counts = document.unique(return_inverse=True, return_counts=True)
     zeros = values.new_zeros(len(counts), *values.shape[1:])
     return zeros.index_add_(0, index, values), counts

@@ -1,8 +1,8 @@
 """A GGUF file as Hugging Face's names and numbers.
 
-transformers says what its architecture and tokenizer are in its own terms. Weights are read here,
-one at a time: transformers holds a second copy of all of them, and leaves out tensors that it does
-not know, such as the `rope_freqs` by which a file slows down RoPE.
+transformers translates its architecture and tokenizer. Weights are read here, one at a time,
+because transformers holds a second copy of all of them, and drops tensors that it does not know,
+such as the `rope_freqs` by which a file slows down RoPE.
 """
 
 from collections.abc import Iterator, Mapping
@@ -20,12 +20,12 @@ from pipelines.common.errors import UserError
 
 
 class GgufWeights(Mapping[str, Tensor]):
-    """Tensors of the file of a Llama or Qwen, in float32, each dequantized when it is asked for;
-    one that is unknown to such a model keeps the file's name.
+    """Tensors of a Llama's or Qwen's file, in float32, each dequantized when it is asked for. A
+    tensor that such a model does not have keeps the file's name.
     """
 
     def __init__(self, path: Path, config: Mapping[str, Any]) -> None:
-        """``config``: of config.json. Raises ValueError for a RoPE that it does not describe."""
+        """``config`` is config.json's. Raises ValueError for a RoPE that it does not describe."""
         from gguf import MODEL_ARCH, GGUFReader, get_tensor_name_map
         from transformers import AutoConfig, AutoModelForCausalLM
 
@@ -69,7 +69,7 @@ class GgufWeights(Mapping[str, Tensor]):
 
 
 def read(path: Path) -> tuple[dict[str, Any], GgufWeights, Tokenizer]:
-    """Entries of config.json, weights, tokenizer; raises UserError."""
+    """Read the entries of config.json, the weights and the tokenizer; raises UserError."""
     with errors(path):
         from transformers import AutoConfig
 
@@ -78,7 +78,7 @@ def read(path: Path) -> tuple[dict[str, Any], GgufWeights, Tokenizer]:
 
 
 def tokenizer(path: Path) -> Tokenizer:
-    """Its vocabulary and merges; how it splits a text is GPT-2's way, whatever the file says."""
+    """The file's vocabulary and merges; text is split GPT-2's way, whatever the file says."""
     with errors(path):
         from transformers import AutoTokenizer
 

@@ -1,4 +1,4 @@
-"""The types of what evaluation finds out about z in text."""
+"""Types of evaluation's results on z in text."""
 
 from dataclasses import dataclass, field
 
@@ -8,11 +8,11 @@ from pipelines.artifacts.estimate import Estimate
 
 @dataclass(frozen=True)
 class BitContext:
-    """A position of held-out text, and how probable the encoder holds it that a bit is 1 there."""
+    """A position in held-out text, and the encoder's probability that a bit is 1 there."""
 
     before: str
-    token: str  # that the model reads at the position
-    after: str  # it begins with the token that is predicted there
+    token: str  # read by the model at the position
+    after: str  # begins with the token predicted there
     probability: float
 
 
@@ -28,21 +28,21 @@ class InformativeBit:
 
 @dataclass(frozen=True)
 class Steering:
-    """Mean distances, between 0 and 1, of continuations of the same prompt; standard errors over
-    prompts. A baseline has ``same`` alone: its continuations differ by the draws of tokens.
+    """Mean distances (0 to 1) between continuations of the same prompt; standard errors over
+    prompts. A baseline has only ``same``: its continuations differ by the tokens drawn.
     """
 
     same: Estimate  # with the same z
     different: Estimate | None = None  # with different z
     ratio: Estimate | None = None  # different ÷ same
-    null_mean: float | None = None  # of the ratio, z permuted among the continuations of a prompt
+    null_mean: float | None = None  # of the ratio, with z permuted among a prompt's continuations
     null_95: float | None = None  # 95 % quantile
     p_value: float | None = None  # (1 + permutations that reach the ratio) / (1 + permutations)
 
 
 @dataclass(frozen=True)
 class Swap:
-    """Reconstruction cross-entropy, bits per token, by where z is from; no language-model loss."""
+    """Reconstruction cross-entropy, bits per token, by the source of z; no language-model loss."""
 
     texts: int
     own: Estimate  # the posterior given the text
@@ -56,7 +56,7 @@ class Swap:
 
 @dataclass(frozen=True)
 class Clusters:
-    """How often a bit of z is the same in two texts, between 0 and 1; over documents."""
+    """How often a bit of z is the same in two texts (0 to 1); standard errors over documents."""
 
     same: Estimate  # two texts of one document
     different: Estimate  # two texts of different documents
@@ -66,23 +66,23 @@ class Clusters:
 
 @dataclass(frozen=True)
 class PathStep:
-    """Change of reconstruction cross-entropy, bits per token, between the z of two texts."""
+    """Change of reconstruction cross-entropy, bits per token, at a step from one z to another."""
 
-    share: float  # of the bits in which these differ that are the other's
-    start: Estimate  # of the text that the path begins at, less that with its own z
-    end: Estimate  # of the other, less that with the first text's z
-    random: Estimate  # of the first, with as many bits changed that are chosen at random
+    share: float  # of the differing bits that are taken from the other z
+    start: Estimate  # for the first text, minus its CE with its own z
+    end: Estimate  # for the other text, minus its CE with the first text's z
+    random: Estimate  # for the first text, with as many random bits changed
 
 
 @dataclass(frozen=True)
 class SequenceZ:
-    """Of one z per sequence."""
+    """Measurements of one z per sequence."""
 
     texts: int
     own: Estimate  # cross-entropy of texts with their own z, bits per token
-    other: Estimate  # with that of the text that their path begins at
+    other: Estimate  # with the z of the text where their path begins
     path: list[PathStep]
-    half: Estimate | None = None  # what half of the bits bring the other text, over what all do
-    half_random: Estimate | None = None  # the same of as many bits changed at random
+    half: Estimate | None = None  # the other text's gain from half of the bits ÷ from all
+    half_random: Estimate | None = None  # the same with as many random bits
     half_minus_random: Estimate | None = None
     clusters: Clusters | None = None  # None if no document has two texts

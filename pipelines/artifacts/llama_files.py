@@ -22,9 +22,9 @@ INDEX, WEIGHTS = "model.safetensors.index.json", "model.safetensors"
 
 @dataclass
 class Llama:
-    """All that is read of one."""
+    """Everything that is read from a model's files."""
 
-    config: Mapping[str, Any]  # of config.json
+    config: Mapping[str, Any]  # config.json
     weights: Mapping[str, Tensor]  # by Hugging Face's names
     tokenizer: Tokenizer | None  # None: the folder has no tokenizer.json
 
@@ -42,7 +42,7 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def weight_files(folder: Path) -> list[Path]:
-    """The safetensors of a folder, in order; raises UserError if not all of them are there."""
+    """The safetensors of a folder, in order; raises UserError if any is missing."""
     if not (folder / INDEX).exists():
         files = [folder / WEIGHTS]
     else:
@@ -59,7 +59,7 @@ def weight_files(folder: Path) -> list[Path]:
 
 
 def model_files(path: Path) -> list[Path]:
-    """The files that fix the function of a Llama; raises UserError."""
+    """The files that determine what a Llama computes; raises UserError."""
     if path.suffix == ".gguf":
         if not path.is_file():
             raise UserError(f"{path}: is missing")
@@ -72,7 +72,7 @@ def model_files(path: Path) -> list[Path]:
 
 
 def read_llama(path: Path) -> Llama:
-    """Raises UserError for missing or damaged files; ftmodel/conversion checks the model itself."""
+    """Read a Llama; raises UserError for bad files. ftmodel/conversion checks the model itself."""
     files = model_files(path)
     if path.suffix == ".gguf":
         return Llama(*gguf_file.read(path))
@@ -80,7 +80,7 @@ def read_llama(path: Path) -> Llama:
     for file in files[1:]:
         try:
             weights |= load_file(file)
-        except Exception as error:  # for a type of numbers that torch lacks, not its own
+        except Exception as error:  # not safetensors' own for a dtype that torch lacks
             raise UserError(f"{file}: not readable as safetensors ({error})") from None
     file = path / TOKENIZER
     tokenizer = read_tokenizer(file) if file.exists() else None

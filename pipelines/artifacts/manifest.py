@@ -1,4 +1,4 @@
-"""What a checkpoint's manifest says it was trained with, held against params.yaml."""
+"""Compares what a checkpoint was trained with, by its manifest, with params.yaml."""
 
 from dataclasses import asdict
 from hashlib import sha256
@@ -32,9 +32,9 @@ def hash_of(content: Any) -> str:
 def load_trained(
     spec: RunSpec, tokens: int | None = None
 ) -> tuple[FreeTransformer, Manifest, Shards]:
-    """The model of a run, or of its smaller budget of ``tokens``, its manifest, and the tokens of
-    the run's data. Raises UserError if a file is missing or damaged, or the model was trained with
-    other settings or data.
+    """Load a run's model, or its model at a smaller budget of ``tokens``, with its manifest and the
+    tokens of the run's data. Raises UserError if a file is missing or damaged, or the model was
+    trained with other settings or data.
     """
     path = spec.checkpoint(tokens)
     model, manifest = load_model(path)
@@ -45,7 +45,7 @@ def load_trained(
 
 
 def check_manifest(path: object, manifest: Manifest, spec: RunSpec) -> None:
-    """Raise UserError if the model of ``path`` was trained with other settings than ``spec``."""
+    """Raise UserError if the model at ``path`` was trained with other settings than ``spec``."""
     name, run = spec.name, spec.run
     wanted = {
         "runs": {name: asdict(run)},

@@ -1,13 +1,13 @@
 """Held-out documents, chunked and packed into rows for scoring.
 
-A document, [end of text] ids … [end of text], is cut into chunks of at most the model's context,
-each predicted from its own tokens only: what came before its first one is not seen. That is harder
-than reading on, and not alike for every arm: a Free Transformer's encoder, trained on full
-windows (within documents where the model masks them), also reads the short chunks at the ends of
-documents, where its z may suit the text less and the bounds be looser; a baseline has no encoder.
-A row of a process is one chunk.
+A document, [end of text] ids … [end of text], is cut into chunks of at most the model's context.
+Each is predicted from its own tokens only, without the text before it. That is harder than reading
+on, and not equally so for all arms. A Free Transformer's encoder was trained on full windows
+(within documents where the model masks them). On the short chunks at the ends of documents its z
+may suit the text less and the bounds be looser. A baseline has no encoder. A process's row is one
+chunk.
 
-Everything is a stream: no more than one batch of chunks is in memory at a time.
+Everything is a stream: at most one batch of chunks is in memory at a time.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -25,10 +25,10 @@ from pipelines.common.rng_streams import Purpose, philox
 class Chunk:
     document: int  # its index in the validation part
     index: int  # among the chunks of the document
-    tokens: np.ndarray  # (length + 1,): the last one is predicted, the first one is not
+    tokens: np.ndarray  # (length + 1,): the first is only read, the last only predicted
 
     def __len__(self) -> int:
-        """Predicted tokens."""
+        """Number of predicted tokens."""
         return len(self.tokens) - 1
 
 
@@ -45,8 +45,8 @@ def rows_at_once(batch_tokens: int, length: int) -> int:
 
 
 def held_out(shards: Shards, context: int, tokens: int | None) -> Iterator[Chunk]:
-    """Chunks of the validation part, in its order: all, or, where these would predict more than
-    ``tokens``, evenly spaced ones that do not; but one at least.
+    """Chunks of the validation part, in order: all of them, or evenly spaced ones that predict at
+    most ``tokens`` tokens; at least one chunk.
     """
 
     def all_chunks() -> Iterator[Chunk]:
@@ -73,14 +73,14 @@ class Batch:
     offsets: list[tuple[int, int]]  # row and column of the first token of each chunk
     inputs: Tensor  # (B, T)
     targets: Tensor  # (B, T)
-    segment_ids: Tensor  # (B, T): of which chunk, from 1 on, a token is; 0 for padding
+    segment_ids: Tensor  # (B, T): the number of each token's chunk, from 1; 0 for padding
 
 
 def packed(
     stream: Iterable[Chunk], context: int, rows: int, alone: bool = False
 ) -> Iterator[Batch]:
-    """Batches of at most ``rows`` rows; each chunk lies in the first row that has room for it, or
-    ``alone`` in a row, as a random prefix asks for.
+    """Batches of at most ``rows`` rows. A chunk goes into the first row with room for it or, with
+    ``alone``, into a row of its own, as a random prefix needs.
     """
     batch: list[Chunk] = []
     offsets: list[tuple[int, int]] = []
@@ -112,10 +112,10 @@ def lay_out(batch: list[Chunk], offsets: list[tuple[int, int]]) -> Batch:
 def noise_of(
     batch: Batch, bits: int, seed: int, purpose: Purpose, device: torch.device
 ) -> Callable[[], Tensor]:
-    """Gives, at each call, new noise (B, T, bits), uniform on [0, 1), for the z of a batch.
+    """A function whose every call gives new noise (B, T, bits), uniform on [0, 1), for a batch's z.
 
-    The noise of a chunk is a stream of its own, by its document and index: it does not depend on
-    what the chunk is packed with, nor on how often it is asked for.
+    Each chunk has its own stream, by its document and index, so its noise does not depend on what
+    it is packed with.
     """
     streams = [philox(seed, purpose, p.document, p.index) for p in batch.chunks]
 

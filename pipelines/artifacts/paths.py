@@ -3,7 +3,7 @@
 from pathlib import Path
 
 BENCHMARKS = Path("data/benchmarks")  # copies of the datasets of benchmarks
-JOURNAL = "tracking.jsonl"  # beside a run's checkpoints, before and after its training has ended
+JOURNAL = "tracking.jsonl"  # beside a run's checkpoints, during training and after
 
 
 def tokens_folder(data: str) -> Path:
@@ -17,25 +17,25 @@ def corpus_folder(data: str) -> Path:
 
 
 def checkpoint_path(experiment: str, run: str, tokens: int | None = None) -> Path:
-    """A finished run's checkpoint, cached by DVC: its last, or that of a budget of ``tokens``."""
+    """DVC's path of a finished run's last checkpoint, or of its checkpoint at ``tokens`` tokens."""
     return Path("checkpoints") / experiment / run / f"{tokens or 'last'}.ckpt"
 
 
 def resume_folder(experiment: str, run: str) -> Path:
-    """A folder for each specification of an unfinished run (see Manifest.resume). DVC does not know
-    them: it deletes a stage's outputs before it runs the stage (those marked to persist it keeps,
-    but then it caches no earlier run).
+    """Where an unfinished run has a folder for each specification (see Manifest.resume). DVC does
+    not know them, because it deletes a stage's outputs before it runs the stage (it keeps outputs
+    marked to persist, but then it caches no earlier run).
     """
     return Path("resume") / experiment / run
 
 
 def published_journal(experiment: str, run: str) -> Path:
-    """What was tracked of a trained run."""
+    """The journal of a trained run."""
     return checkpoint_path(experiment, run).with_name(JOURNAL)
 
 
 def results_folder(experiment: str, run: str) -> Path:
-    """The training curve of a run, and the figures of its evaluation and its suite."""
+    """The folder of a run's training curve, and of its evaluation's and suite's results."""
     return Path("results") / experiment / run
 
 

@@ -16,11 +16,11 @@ from pipelines.common.errors import UserError
 from pipelines.common.strict_json import dumps
 
 T = TypeVar("T")
-adapter_of: Any = cache(TypeAdapter)  # to make one takes longer than to read a file with it
+adapter_of: Any = cache(TypeAdapter)  # making one takes longer than reading a file with it
 
 
 def plain(value: Any) -> Any:
-    """Dataclasses as mappings, without the fields that are None or a list left empty."""
+    """A value as plain data: dataclasses are mappings without fields that are None or []."""
     if is_dataclass(value):
         entries = {field.name: getattr(value, field.name) for field in fields(value)}
         empty = {field.name for field in fields(value) if field.default_factory is list}
@@ -40,7 +40,7 @@ def write(path: Path, content: Any, indent: int | None = 2) -> None:
 
 
 def validate(kind: type[T], content: bytes) -> T:
-    """JSON as a value of ``kind``, null as NaN where a number must be; raises ValidationError."""
+    """Read JSON as ``kind``, null as NaN where a number must be; raises ValidationError."""
     adapter: TypeAdapter[T] = adapter_of(kind)
     try:
         return adapter.validate_json(content)
@@ -56,7 +56,7 @@ def validate(kind: type[T], content: bytes) -> T:
 
 
 def read(path: Path, kind: type[T], stage: str) -> T:
-    """A file as ``kind``, null as NaN; raises UserError naming the ``stage`` that makes it."""
+    """Read a file as ``kind``, null as NaN; raises UserError naming the ``stage`` that makes it."""
     again = f"`dvc repro {stage}@{path.parent.name}` makes it"
     try:
         return validate(kind, path.read_bytes())

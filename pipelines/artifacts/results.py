@@ -33,7 +33,7 @@ UNITS = {"bits_per_byte": "bits per byte", "bits_per_token": "bits per token"}  
 
 @dataclass(frozen=True)
 class Figures:
-    """Held-out figures in one unit: of a baseline nll alone, of a Free Transformer the others."""
+    """Held-out figures in one unit: a baseline has only nll, a Free Transformer all others."""
 
     nll: Estimate | None = None
     ce: Estimate | None = None  # reconstruction: no language-model loss
@@ -42,29 +42,29 @@ class Figures:
     iwae: Estimate | None = None
     prior: Estimate | None = None
     filtering: Estimate | None = None
-    use: Estimate | None = None  # of z: filtering bound − ce
+    use: Estimate | None = None  # use of z: filtering bound − ce
     waste: Estimate | None = None  # KL that buys nothing: kl − use
-    exact: Estimate | None = None  # of the process itself, where it is known
+    exact: Estimate | None = None  # of the process, where it is known
 
     @property
     def bound(self) -> Estimate:
-        """What runs are compared by: the exact NLL of a baseline, else the filtering bound."""
+        """The figure to compare runs by: the exact NLL of a baseline, else the filtering bound."""
         bound = self.nll or self.filtering
         assert bound, "neither a baseline's figures nor a Free Transformer's"
         return bound
 
 
 class InUnits:
-    """What has Figures in a field for each of UNITS."""
+    """Base of results that have Figures in a field for each of UNITS."""
 
     def figures(self, unit: str) -> Figures:
-        """Empty where there are none in it."""
+        """Figures in ``unit``; empty if there are none."""
         return getattr(self, unit) or Figures()
 
 
 @dataclass(frozen=True)
 class BudgetFigures(BudgetResult, InUnits):
-    """What was measured of a run's model at one of its token budgets."""
+    """Measurements of a run's model at one of its token budgets."""
 
     bits_per_token: Figures
     bits_per_byte: Figures | None = None
@@ -78,16 +78,16 @@ class Between:
 
 @dataclass(frozen=True)
 class Reconstruction:
-    """How sequences of the target task come back from the encoder's z; None: of no sequence."""
+    """How well the encoder's z rebuilds sequences of the target task; None: no sequence counts."""
 
     valid: float
-    distance: float | None = None  # of the targets, characters
+    distance: float | None = None  # between targets, characters
     noise: float | None = None  # overlap of the positions of '!'
 
 
 @dataclass(frozen=True)
 class LatentFigures:
-    """What z of the target task says on its own, bits."""
+    """What z alone says on the target task, bits."""
 
     start_bits: float
     start_entropy: float
@@ -97,11 +97,11 @@ class LatentFigures:
 
 @dataclass
 class LabelFigures(Chance):
-    """What z says of a hidden label: of its best bit, and of all bits together."""
+    """What z says about a hidden label: its best bit, and all bits together."""
 
     whole: Chance
     per_bit: list[float]
-    text: float  # bits that the text itself tells of it
+    text: float  # bits that the text itself tells about it
 
 
 @dataclass
@@ -123,7 +123,7 @@ class EvaluationResult(InUnits):
     answers_right: Estimate | None = None  # share of ends that follow from the rest
     latent: LatentFigures | None = None
     label: LabelFigures | None = None
-    persistence: dict[int, NetInformation] | None = None  # of z of text: by lag, summed over bits
+    persistence: dict[int, NetInformation] | None = None  # z of text, by lag, summed over bits
     steering: Steering | None = None
     swap: Swap | None = None
     sequence_z: SequenceZ | None = None
@@ -138,8 +138,8 @@ class EvaluationResult(InUnits):
 
 @dataclass
 class Generations:
-    """Continuations of a prompt: each with a z of its own; and by pinned z, of which all of a list
-    have the same, none of a baseline. Single draws, to be looked at.
+    """Continuations of a prompt, single draws to look at: each in ``fresh`` has its own z, each
+    list in ``pinned`` shares one. A model without noise has none pinned.
     """
 
     prompt: str
@@ -158,7 +158,7 @@ class ByOffset:
 
 @dataclass(frozen=True)
 class LatentDetails:
-    """Bits by position: what z tells of the target's start so far; how far z is from fair bits."""
+    """Bits by position: what z so far tells about the start; how far z is from fair bits."""
 
     start_bits: list[float | None]
     next_bits: list[float | None]
@@ -191,8 +191,8 @@ class Details:
     latent: LatentDetails | None = None
     coin: list[CoinSequence] = field(default_factory=list)
     persistence: list[NetInformation] = field(default_factory=list)  # at lags 0, 1, 2, …
-    bits: list[InformativeBit] = field(default_factory=list)  # those of the largest KL
-    manifest: Manifest | None = None  # of the checkpoint; the stage adds it to what it measured
+    bits: list[InformativeBit] = field(default_factory=list)  # with the largest KL
+    manifest: Manifest | None = None  # of the measured checkpoint; the stage adds it
     settings: dict[str, Any] = field(default_factory=dict)  # of the evaluation, as in params.yaml
 
     def sizes(self, unit: str) -> Tensor:

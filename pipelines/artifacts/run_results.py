@@ -30,14 +30,14 @@ class RunResults:
     name: str
     run: Run
     latent_bits: int  # H; 0 for a baseline
-    source: str  # of its data: target, coin, reviews or text
+    source: str  # of the data: target, coin, reviews or text
     evaluation: EvaluationResult
     details: Details
     curve: Curve
     suite: SuiteResults | None = None  # its benchmarks, if it was scored on any
     suite_scores: dict[str, list[float]] = field(default_factory=dict)  # by task and document
     config: ModelConfig | None = None
-    design_changes: dict[str, Any] = field(default_factory=dict)  # of its latent, from its preset's
+    design_changes: dict[str, Any] = field(default_factory=dict)  # from its preset's latent
     arm: str = ""  # the name of its arm among all runs of the experiment
     family: tuple[Any, ...] = ()  # equal for runs whose arms may be compared
 
@@ -60,7 +60,7 @@ class RunResults:
         return "bits_per_byte" if self.evaluation.bits_per_byte else "bits_per_token"
 
     def figures(self, unit: str) -> Figures:
-        """Held-out figures in ``unit``; empty where there are none in it."""
+        """Held-out figures in ``unit``; empty if there are none."""
         return self.evaluation.figures(unit)
 
     def bound(self, unit: str) -> Estimate:
@@ -69,7 +69,7 @@ class RunResults:
 
     @property
     def manifest(self) -> Manifest:
-        """Of the checkpoint that was measured."""
+        """The manifest of the measured checkpoint."""
         assert self.details.manifest, "results without it are not read"
         return self.details.manifest
 
@@ -90,7 +90,7 @@ def read_runs(experiment: Experiment) -> list[RunResults]:
 
 
 def read_finished(experiment: Experiment) -> list[RunResults]:
-    """The runs whose results are complete and as params.yaml asks for."""
+    """The runs whose results are complete and match params.yaml."""
     finished = []
     for name in experiment.runs:
         with suppress(UserError):
@@ -123,8 +123,8 @@ def read_run(spec: RunSpec) -> RunResults:
 
 
 def check_made(path: Path, made: Details | SuiteResults, spec: RunSpec, stage: str) -> None:
-    """Raise UserError if results are of another model or other settings than params.yaml says, of
-    other data than there are now, or do not name them.
+    """Raise UserError if results name no model, or were made from another model, other settings or
+    other data than params.yaml and data/tokens hold now.
     """
     again = f"`dvc repro --force --single-item {stage}@{spec.name}` measures it again"
     if made.manifest is None:

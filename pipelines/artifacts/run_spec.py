@@ -1,4 +1,4 @@
-"""A run of an experiment, as every stage is given it."""
+"""A run of an experiment, in the form that every stage receives."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -41,7 +41,7 @@ class RunSpec:
 
     @cached_property
     def design_changes(self) -> dict[str, Any]:
-        """The settings in which its latent differs from its preset's."""
+        """The settings in which the run's latent differs from its preset's."""
         preset, own = self.experiment.models[self.run.model].architecture, self.run.design_settings
         of_preset = {key: attrgetter(key)(preset) for key in own}
         if preset.latent_block is None:
@@ -50,7 +50,7 @@ class RunSpec:
 
     @cached_property
     def budgets(self) -> list[Budget]:
-        """As they rise, the whole run's last."""
+        """Token budgets in rising order; the last is the whole run's."""
         return self.experiment.budgets(self.run)
 
     @property
@@ -79,5 +79,5 @@ class RunSpec:
         return paths.resume_folder(self.experiment.name, self.name)
 
     def beside_resume(self, stage: str) -> Path:
-        """For unfinished work of a stage that outlives ``resume``; no run has a dot in its name."""
+        """Where a stage's work outlives ``resume`` until it is done; no run's name has a dot."""
         return self.resume.with_name(f"{self.name}.{stage}")

@@ -1,4 +1,4 @@
-"""What `suite` leaves in results/<experiment>/<run>/suite.json."""
+"""Types of results/<experiment>/<run>/suite.json, which `suite` writes."""
 
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -31,7 +31,7 @@ class Sampling:
 
     @property
     def name(self) -> str:
-        """z, tokens_0.8, z_and_tokens_0.8."""
+        """The way's name: z, tokens_0.8, z_and_tokens_0.8."""
         return f"{self.varied}_{self.temperature:g}" if self.temperature else self.varied.value
 
 
@@ -40,20 +40,20 @@ class SampledScore:
     """Several answers to each prompt of a pass/fail benchmark; means and errors over prompts."""
 
     sampling: Sampling
-    samples: int  # n, of each prompt
+    samples: int  # n, answers to each prompt
     pass_at: dict[int, TaskScore]  # by k: the unbiased estimate from n
     distinct: TaskScore  # distinct answers ÷ n
     seconds: float
 
     def figures(self) -> dict[str, TaskScore]:
-        """By name: pass_at_1, pass_at_10, distinct."""
+        """Scores by name: pass_at_1, pass_at_10, distinct."""
         return {f"pass_at_{k}": score for k, score in self.pass_at.items()} | {
             "distinct": self.distinct
         }
 
 
 def sampled_key(task: str, sampling: Sampling, figure: str) -> str:
-    """Under which suite_scores.json has a figure of each document: mbpp/tokens_0.8/pass_at_10."""
+    """The key of a figure in suite_scores.json, such as mbpp/tokens_0.8/pass_at_10."""
     return f"{task}/{sampling.name}/{figure}"
 
 
@@ -62,7 +62,7 @@ class TaskResult(TaskScore):
     """A benchmark as it was run, and its score."""
 
     metric: str = ""
-    task: str = ""  # its name in the harness, or of ours
+    task: str = ""  # its name in the harness or in tasks/
     higher_is_better: bool = True
     documents: int = 0
     shots: int = 0
@@ -72,11 +72,11 @@ class TaskResult(TaskScore):
     undecided: float | None = None  # share of documents whose two best choices z's noise may swap
     seconds: float = 0.0
     subtasks: dict[str, float] = field(default_factory=dict)
-    sources: list[str] = field(default_factory=list)  # where its data are from; none of our own
-    sampled: list[SampledScore] = field(default_factory=list)  # in every way there is
+    sources: list[str] = field(default_factory=list)  # where its data are from; empty for our own
+    sampled: list[SampledScore] = field(default_factory=list)  # one for each way
 
     def sampled_figures(self, name: str) -> dict[str, TaskScore]:
-        """Of the task of this name in the suite, by sampled_key."""
+        """Scores of several answers, by sampled_key; ``name`` is the task's in the suite."""
         return {
             sampled_key(name, each.sampling, figure): score
             for each in self.sampled
@@ -100,7 +100,7 @@ class SuiteResults:
     seed: int
     tasks: dict[str, TaskResult]
     skipped: dict[str, str]  # why
-    manifest: Manifest  # of the checkpoint
+    manifest: Manifest  # of the scored checkpoint
     settings: dict[str, Any]  # the suite, as in params.yaml
     limit: int | None = None
     budgets: list[SuiteBudget] = field(default_factory=list)

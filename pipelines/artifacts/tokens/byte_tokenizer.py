@@ -1,13 +1,13 @@
 """Byte-exact tokenizers: any bytes go in, invalid UTF-8 included, and come back unchanged.
 
-A byte-level BPE has a token for each of the 256 bytes, so that no text is unknown to it; one that
-was adopted may lack some, and then refuses texts with them. The file format and the encoder are
-those of `tokenizers`, which takes text only. So each stretch of valid UTF-8 goes through the
-encoder, and a byte outside such a stretch becomes the token of that byte.
+A byte-level BPE has a token for each of the 256 bytes, so it can encode any text. An adopted one
+may lack some, and then refuses texts with them. The file format and the encoder come from
+`tokenizers`, which takes text only. So each stretch of valid UTF-8 goes through the encoder, and a
+byte outside such a stretch becomes that byte's token.
 
 The tokenizers of Llama 2 and TinyLlama, made by SentencePiece, write a space as ▁ and have the
-tokens <0x00> … <0xFF> for the bytes of characters that are no tokens (``byte_fallback``). A ▁ that
-stands in a text goes by its bytes, too.
+tokens <0x00> … <0xFF> for the bytes of characters without a token (``byte_fallback``). A ▁ that
+stands in a text is encoded by its bytes, too.
 """
 
 import re
@@ -38,7 +38,7 @@ BYTES = {character: byte for byte, character in enumerate(CHARACTERS)}
 
 
 class ByteTokenizer:
-    """A BPE, which pipelines/tokenize/vocabulary.py has made byte-exact, and its end of text."""
+    """A BPE that pipelines/tokenize/vocabulary.py has made byte-exact, with its end of text."""
 
     def __init__(self, tokenizer: Tokenizer, end_of_text: str) -> None:
         self.tokenizer = tokenizer
@@ -46,7 +46,7 @@ class ByteTokenizer:
         tokenizer.encode_special_tokens = True  # "<|endoftext|>" inside a text is text
         vocabulary, added = tokenizer.get_vocab(), tokenizer.get_added_tokens_decoder()
         self.end_of_text = vocabulary[end_of_text]
-        self.vocab_size = max(vocabulary.values()) + 1  # more than tokens where ids are left out
+        self.vocab_size = max(vocabulary.values()) + 1  # more than the tokens if ids are left out
         self.bytes_of = [b""] * self.vocab_size  # special tokens stand for none
         for token, i in vocabulary.items():
             if i not in added:
@@ -58,7 +58,7 @@ class ByteTokenizer:
         self.unknown = re.compile(b"[" + re.escape(missing) + b"]") if missing else None
 
     def cannot_spell(self, text: bytes) -> str:
-        """The first byte of a text that has no token; "" if all have."""
+        """The first byte in a text that has no token, as 0x00; "" if all have one."""
         match = self.unknown.search(text) if self.unknown else None
         return f"0x{ord(match.group()):02X}" if match else ""
 
@@ -106,19 +106,19 @@ def spelled(token: str, fallback: bool = False) -> bytes | None:
 
 
 def read_tokenizer(path: Path) -> Tokenizer:
-    """Raises UserError if there is no tokenizer.json at ``path``."""
+    """Read a tokenizer.json; raises UserError if there is none at ``path``."""
     if path.exists() and not path.is_file():
         raise UserError(f"{path}: not a file")
     try:
         return Tokenizer.from_buffer(path.read_bytes())
     except OSError as error:
         raise UserError(f"{path}: {error.strerror}") from None
-    except Exception as error:  # `tokenizers` raises no other
+    except Exception as error:  # `tokenizers` raises nothing more specific
         raise UserError(f"{path}: not a tokenizer.json ({error})") from None
 
 
 def stretches(text: bytes, fallback: bool = False) -> list[str | bytes]:
-    """A text as stretches of decoded UTF-8 and of other bytes (▁ too, with ``fallback``)."""
+    """Split a text into stretches of decoded UTF-8 and other bytes (with ``fallback``, ▁ too)."""
     try:
         decoded = text.decode()
         if not fallback or "▁" not in decoded:

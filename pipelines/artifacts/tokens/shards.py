@@ -2,9 +2,9 @@
 
 <folder>/metadata.json     vocabulary, dtype, row length; counts and SHA-256 of every token file
 <folder>/tokenizer.json    as read by `tokenizers`
-<folder>/train-00000.tokens, …, validation-00000.tokens, …     one a part of the corpus
+<folder>/train-00000.tokens, …, validation-00000.tokens, …     one per part of the corpus
 
-In running text a document is an end-of-text id and its tokens; in rows it is the row as it is. The
+In running text a document is an end-of-text id and its tokens; in rows it is the row itself. The
 files of a split are read as one text, in their order; no document crosses from one to the next.
 """
 
@@ -59,7 +59,7 @@ class Metadata:
 
 @dataclass
 class Overlap:
-    """overlap.json: of the held-out part, or of its first tokens if that is not ``whole``."""
+    """overlap.json: on the held-out part or, unless ``whole``, on its first tokens."""
 
     n: int  # tokens of an n-gram
     documents: int
@@ -85,7 +85,7 @@ def write_metadata(folder: Path, metadata: Metadata) -> None:
 
 
 def read_metadata(folder: Path) -> Metadata:
-    """Raises UserError if metadata.json is missing or damaged."""
+    """Read metadata.json; raises UserError if it is missing or damaged."""
     path = folder / "metadata.json"
     try:
         metadata = ADAPTER.validate_json(path.read_bytes())
@@ -101,7 +101,7 @@ def read_metadata(folder: Path) -> Metadata:
 
 
 class Shards:
-    """Read-only token shards; headers are checked at once, ids too if few, else at first read."""
+    """Read-only token shards. Headers are checked at once, ids too if few, else at first read."""
 
     def __init__(self, folder: Path) -> None:
         """Raises UserError if the folder is missing, damaged, or its files do not fit together."""
@@ -124,7 +124,7 @@ class Shards:
         return file
 
     def tokenizer_json(self) -> str:
-        """Raises UserError if tokenizer.json is not the one that the shards were made with."""
+        """The text of tokenizer.json; raises UserError if the shards were made with another one."""
         path = self.folder / "tokenizer.json"
         try:
             content = path.read_bytes()
@@ -138,11 +138,11 @@ class Shards:
         return content.decode()
 
     def tokenizer(self) -> Tokenizer:
-        """Raises UserError as tokenizer_json does."""
+        """The tokenizer of the shards; raises UserError as tokenizer_json does."""
         return Tokenizer.from_str(self.tokenizer_json())
 
     def byte_tokenizer(self) -> ByteTokenizer:
-        """Raises UserError if the shards hold no text, but rows of symbols."""
+        """The byte-exact tokenizer; raises UserError if the shards hold symbols, not text."""
         if self.metadata.end_of_text is None:
             raise UserError(
                 f"{self.folder}: its tokens are symbols of a process, without an end of text; "
@@ -158,7 +158,7 @@ class Shards:
         return Windows(self, split, context)
 
     def documents(self, split: str) -> Iterator[NDArray[np.int64]]:
-        """Documents (tokens + 2,), end-of-text ids before and after; or rows as they are (row,)."""
+        """Documents (tokens + 2,) with end-of-text ids at both ends, or rows (row,) as they are."""
         row, end = self.metadata.row_length, self.metadata.end_of_text
         for file in self.files[split]:
             ids = file.read()

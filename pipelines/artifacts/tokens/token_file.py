@@ -1,10 +1,10 @@
 """A file of token ids with checksums, in the format of safetensors.
 
     ids     (tokens,), uint16 or uint32
-    crc32   of each BLOCK_TOKENS ids, the last block being what is left
+    crc32   of each BLOCK_TOKENS ids; the last block is what is left
 
-Its metadata are those of a Shard. Opening a file reads no ids, so that it costs the same whatever
-the file's size; a block is checked when it is first read.
+Its metadata hold a Shard. Opening a file reads no ids, so it costs the same for any size. A block
+is checked when it is first read.
 """
 
 import json
@@ -30,7 +30,7 @@ Ids = NDArray[np.unsignedinteger]
 
 @dataclass
 class Shard:
-    """What a token file says of itself, and metadata.json of it."""
+    """A token file's description, in the file itself and in metadata.json."""
 
     file: str
     tokens: int
@@ -41,14 +41,14 @@ class Shard:
 
 
 def token_dtype(vocab_size: int) -> str:
-    """The smallest of two dtypes that holds every token id of a vocabulary."""
+    """The smallest dtype, uint16 or uint32, that holds every token id of a vocabulary."""
     return "uint16" if vocab_size <= 1 << 16 else "uint32"
 
 
 def write_tokens(
     path: Path, chunks: Iterable[tuple[Ids, int, int]], dtype: str, source: str = ""
 ) -> Shard:
-    """Write a token file of ids with the documents and bytes of text they add; raises OSError."""
+    """Write a token file from chunks: ids, their documents and bytes of text; raises OSError."""
     parts, documents, size = [np.empty(0, dtype)], 0, 0
     for ids, more_documents, more_bytes in chunks:
         assert ids.max(initial=0) <= np.iinfo(dtype).max
@@ -58,7 +58,7 @@ def write_tokens(
     shard = Shard(path.name, len(ids), documents, size, sha256(ids.data).hexdigest(), source)
     blocks = [crc32(ids[at : at + BLOCK_TOKENS].data) for at in range(0, len(ids), BLOCK_TOKENS)]
     tensors = {"ids": ids, "crc32": np.array(blocks, np.uint32)}
-    # one entry: safetensors keeps no order of several
+    # a single entry, because safetensors keeps no order of several
     write_file(path, save(tensors, {"shard": json.dumps(asdict(shard))}))
     return shard
 
@@ -71,7 +71,7 @@ def again(path: Path) -> str:
 
 
 class TokenFile:
-    """Read-only token ids of a file, each block of them checked when it is first read."""
+    """Read-only token ids of a file; each block is checked when it is first read."""
 
     def __init__(self, path: Path) -> None:
         """Raises UserError if the file is missing, foreign or cut short."""
@@ -90,13 +90,13 @@ class TokenFile:
             raise UserError(
                 f"{path}: not a token file, or damaged ({words}); {again(path)}"
             ) from None
-        self.checked = bytearray(len(self.checksums))  # 1 for each block that has been
+        self.checked = bytearray(len(self.checksums))  # 1 for each checked block
 
     def __len__(self) -> int:
         return self.tokens
 
     def map(self) -> Ids:
-        """All ids (tokens,), unchecked, in memory that the system fills as it is read."""
+        """All ids (tokens,), unchecked and memory-mapped, so the system reads them on access."""
         if not len(self):
             return np.empty(0, self.dtype)
         start = self.path.stat().st_size - len(self) * self.dtype.itemsize  # ids are last
