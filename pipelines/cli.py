@@ -20,7 +20,7 @@ from pipelines.common.atomic_files import ROOT, check_writable
 from pipelines.common.errors import UserError
 
 SETTINGS = {"max_content_width": 100, "show_default": True}
-# what not every command needs, by the extra of pyproject.toml that installs it
+# packages that only some commands need, by the extra of pyproject.toml that installs them
 EXTRAS = {
     **{"grpc": "cluster", "ray": "cluster", "lm_eval": "suite"},
     **{"gguf": "export", "transformers": "export", "vl_convert": "plots"},
@@ -60,7 +60,7 @@ def declared(module: str) -> tuple[str, list[click.Parameter]]:
 
 
 def give_cache() -> None:
-    """See that the folder for what PyTorch compiles can be written: its modules need one."""
+    """Make sure that PyTorch's folder for compiled code is writable: its modules need one."""
     if folder := os.environ.get("TORCHINDUCTOR_CACHE_DIR"):
         try:
             check_writable(Path(folder))
@@ -70,7 +70,7 @@ def give_cache() -> None:
 
 
 def command(name: str) -> click.Command:
-    """The command of click, which returns the work to be done: errors.run does it, not click."""
+    """The click command. It returns the work to do: errors.run does it, not click."""
     words, params = declared(COMMANDS[name])
     return click.Command(
         name,
@@ -120,13 +120,13 @@ def perform(asked: click.Command, called: str, given: Sequence[str] | None = Non
 
 
 def quiet_bars() -> None:
-    """Without a terminal, no progress bars of other libraries; before they import tqdm."""
+    """Turn off progress bars of other libraries without a terminal, before they import tqdm."""
     if not sys.stderr.isatty():
         os.environ.setdefault("TQDM_DISABLE", "1")
 
 
 def run(name: str) -> None:
-    """`python -m pipelines.<name>`."""
+    """Run `python -m pipelines.<name>`."""
     package = COMMANDS[name].partition(".")[0]
     called = f"python -m {package}{'' if package == name else f'.{name}'}"
     quiet_bars()
@@ -134,7 +134,7 @@ def run(name: str) -> None:
 
 
 def main() -> None:
-    """`ftlab`."""
+    """Run `ftlab`."""
     group = Commands(
         "ftlab",
         help=(__doc__ or "").partition("\n\n")[0],
@@ -146,7 +146,7 @@ def main() -> None:
 
 
 def of_this_copy(work: Callable[[], None]) -> None:
-    """Raises UserError in another copy of the project, which has code of its own."""
+    """Do the work; raises UserError in another copy of the project, which has its own code."""
     here = Path.cwd()
     if (here / "pipelines/cli.py").exists() and not here.samefile(ROOT):
         raise UserError(f"this ftlab belongs to {ROOT}; here, type python -m pipelines.<command>")

@@ -104,7 +104,7 @@ class Worker:
     gpus: float
 
     def fitting(self, node: dict[str, Any]) -> int:
-        """How many of them a node can hold."""
+        """How many such workers a node can hold."""
         resources = node["Resources"]
         room = [resources.get("CPU", 0) / self.cpus]
         if self.gpus:
@@ -145,7 +145,7 @@ def await_nodes(worker: Worker, workers: int, patience: float) -> None:
 
 
 def runs_at_once(compute: Compute) -> int:
-    """How many runs the cluster can hold; raises UserError if it is none."""
+    """How many runs the cluster can hold; raises UserError if none fits."""
     worker = worker_of(compute)
     await_nodes(worker, compute.workers, PATIENCE)
     check_shared(Path.cwd())
@@ -153,14 +153,14 @@ def runs_at_once(compute: Compute) -> int:
 
 
 def on_a_worker(experiment: Experiment, task: Callable[[], None]) -> None:
-    """Run a task in this folder with a worker's resources; raises its UserError, or none fits."""
+    """Run a task in this folder on a worker; raises the task's UserError, or one if none fits."""
     connect()
     caller(worker_of(experiment.compute))(task)
 
 
 def caller(worker: Worker) -> Callable[[Callable[[], Result]], Result]:
-    """Runs a task in this folder with the resources of ``worker`` and returns its result; raises
-    its UserError or OSError. Raises UserError if the worker fits nowhere.
+    """A function that runs a task in this folder with the resources of ``worker`` and returns its
+    result, or raises its UserError or OSError. Raises UserError if the worker fits nowhere.
     """
     root = Path.cwd()
     await_nodes(worker, 1, PATIENCE)
@@ -192,7 +192,7 @@ def caller(worker: Worker) -> Callable[[Callable[[], Result]], Result]:
 
 
 def check_shared(folder: Path) -> None:
-    """Raise UserError if what is written to the project's folder does not reach every node."""
+    """Raise UserError unless every node sees what is written to the project's folder."""
 
     def sees(path: str) -> bool:
         return os.path.exists(path)

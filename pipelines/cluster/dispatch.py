@@ -8,7 +8,7 @@ from pipelines.config.schema import Compute, Experiment
 
 
 def settle(compute: Compute) -> None:
-    """Take what `compute` gives to one process of this machine: its threads, and no GPU if 0."""
+    """Apply `compute` to this process: its threads, and no GPU if it gives none."""
     if compute.gpus_per_worker == 0:
         os.environ["CUDA_VISIBLE_DEVICES"] = ""  # CUDA reads it when it is first asked for
     set_threads(compute.threads)

@@ -32,11 +32,11 @@ Result = TypeVar("Result")
 def run_tasks(
     function: Callable[[Task], Iterable[Result]], tasks: Iterable[Task], cores: int
 ) -> Iterator[tuple[Task, Result]]:
-    """What ``function`` gives for each task, as it gets done: a task's results in order, tasks in
-    any order. Tasks are asked for when a worker is free. A few are done in this process, with all
-    cores for each.
+    """Yield what ``function`` gives for each task once the task is done: a task's results in order,
+    tasks in any order. A task is asked for when a worker is free. A few tasks are done in this
+    process, with all cores for each.
 
-    Raises UserError and OSError of a task, once tasks under way have ended.
+    Raises a task's UserError or OSError, once tasks under way have ended.
     """
     tasks = iter(tasks)
     first = [*islice(tasks, max(cores, MAX_TASKS_WITHOUT_WORKERS + 1))]
@@ -84,7 +84,7 @@ def on_this_machine(
 
 
 def start_worker(threads: int) -> None:
-    """In a new worker process: use ``threads`` cores, and end with the stage."""
+    """Set up a new worker process: it uses ``threads`` cores, and ends with the stage."""
     os.environ["TOKENIZERS_PARALLELISM"] = "true" if threads > 1 else "false"
     os.environ["RAYON_NUM_THREADS"] = str(threads)
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # no traceback: the stage prints one line
@@ -99,7 +99,7 @@ def start_worker(threads: int) -> None:
 
 
 def on_ray(function: Callable[[Task], Iterable[Result]]) -> Workers[Task, Result]:
-    """A thread for each core of the cluster waits for its task; Ray repeats one that is lost."""
+    """A thread for each core of the cluster, which waits for its task; Ray repeats lost tasks."""
     from pipelines.cluster import connection  # one machine needs no Ray
 
     connection.connect()

@@ -1,7 +1,7 @@
-"""What commands take, and how a shell completes it: for the decorators above their `main`.
+"""Arguments of commands, and how a shell completes them: for the decorators above their `main`.
 
-pipelines/cli.py reads these without importing the command's module, so that they may use the names
-of this module alone.
+pipelines/cli.py reads these decorators without importing the command's module, so they may use only
+names of this module.
 """
 
 from collections.abc import Callable
@@ -50,7 +50,7 @@ def items(names: Any, incomplete: str) -> list[CompletionItem]:
 
 
 def under(group: str) -> dict[Any, Any]:
-    """What params.yaml has under a key, not validated; {} if nothing can be read there."""
+    """The entries under a key of params.yaml, not validated; {} if none can be read."""
     try:
         entries = yaml.load(Path("params.yaml").read_bytes(), LOADER)[group]
     except (OSError, ValueError, RecursionError, yaml.YAMLError, TypeError, KeyError):
@@ -82,7 +82,7 @@ def choices(group: str) -> Completer:
 
 
 def out_folder(default: str) -> Declaration:
-    """Where results go: a folder of the project by default."""
+    """Declares --out, the folder for results; by default one of the project's."""
     folder, words = click.Path(path_type=Path), "The folder to write to."
     return click.option(
         "--out", type=folder, default=ROOT / default, show_default=default, help=words

@@ -15,7 +15,7 @@ from pipelines.common.errors import UserError
 
 
 def check_writable(folder: Path) -> None:
-    """Raise UserError if no file can be written to ``folder``, which is made."""
+    """Create ``folder``; raise UserError if no file can be written there."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with TemporaryFile(dir=folder):
@@ -70,7 +70,7 @@ def write_file(target: Path, content: str | bytes) -> None:
 @contextmanager
 def replace_folder(target: Path, keep: bool = False) -> Iterator[Path]:
     """A new folder that replaces ``target`` only when the block ends without error. With ``keep``,
-    files of a block that was cut short are there for the next one, which has to check them.
+    a block that was cut short leaves its files for the next one, which has to check them.
     """
     partial = target.with_name(target.name + ".partial")
     with alone(target):

@@ -1,7 +1,7 @@
-"""Whether PyTorch's compiler works here: a forward and a backward pass are compiled and run.
+"""Checks that PyTorch's compiler works here: compiles and runs a forward and a backward pass.
 
-A compiler that is found may still lack headers, a folder that takes files, or the right to load
-what it has made; and what a training needs first at its backward pass is compiled only there.
+A compiler that is found may still lack headers, a writable folder, or the right to load what it has
+made. Some code is compiled only at the backward pass, so that is tried, too.
 """
 
 import os
@@ -42,8 +42,8 @@ VARIABLES = ("CC", "CPATH", "CPLUS_INCLUDE_PATH", "CXX", "LD_LIBRARY_PATH", "LIB
 def compiler_failure() -> str | None:
     """Why nothing can be compiled here, in one line; None if it can.
 
-    Tried in a process of its own, which may crash, and once: a success is noted beside what is
-    compiled, under all that decided it. A failure is not, so that it ends with its cause.
+    The trial runs in its own process, which may crash. A success is noted beside the compiled code,
+    under all that decided it, and is not tried again. A failure is not noted.
     """
     folders = [str(Path(torch.__file__).parent), sysconfig.get_path("include")]
     folders += [tempfile.gettempdir(), os.environ.get("TORCHINDUCTOR_CACHE_DIR", "")]
@@ -83,7 +83,7 @@ def device() -> str:
 
 
 def trial() -> str | None:
-    # with a number that was never compiled before, so that nothing is loaded instead
+    # a new number each time, so that no earlier result is loaded instead
     program = TRIAL.replace("NUMBER", str(random()))
     command = [sys.executable, "-c", program, device()]
     try:

@@ -1,4 +1,4 @@
-"""What is printed: progress, lines that leave a progress bar whole, and tables."""
+"""Printing: progress bars, lines that do not break them, and tables."""
 
 import os
 import sys
@@ -16,7 +16,7 @@ FORMAT = "{desc}: {percentage:3.0f}% {n_fmt}/{total_fmt} left {remaining}{postfi
 
 
 class Bar(tqdm):  # type: ignore[type-arg]
-    """A progress bar on a terminal; in a log a line every tenth, or every PROGRESS_SECONDS."""
+    """A progress bar on a terminal; in a log a line at every tenth, or every PROGRESS_SECONDS."""
 
     def __init__(self, total: float | None = None, *, disable: bool = False, **options: Any):
         self.plain = not disable and not sys.stderr.isatty()
@@ -50,12 +50,12 @@ class Bar(tqdm):  # type: ignore[type-arg]
 
 
 def say(line: str) -> None:
-    """A line on stderr that leaves a progress bar whole."""
+    """Print a line on stderr without breaking a progress bar."""
     tqdm.write(printable(line), file=sys.stderr)
 
 
 def aligned(rows: list[list[str]], right: bool = False) -> list[str]:
-    """Lines of a text table; ``right``: all columns but the first end alike."""
+    """Lines of a text table; ``right`` aligns all columns but the first on the right."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return [
         "  ".join(

@@ -20,7 +20,7 @@ def canonical(name: str) -> str:
 
 
 def read_pins(key: str, path: Path) -> dict[str, str]:
-    """{name: version} of the lines name==version, in order of names; raises UserError."""
+    """Read lines name==version as {name: version}, sorted by name; raises UserError."""
     pins = {}
     with readable(path):
         lines = path.read_text(encoding="utf-8").splitlines()
@@ -34,12 +34,12 @@ def read_pins(key: str, path: Path) -> dict[str, str]:
 
 
 class PinnedFiles(Folder):
-    """The files of the distributions that are pinned and not left out, in the order of a hash of
-    their paths: any prefix of it is an even sample of them all.
+    """Files of the pinned distributions that are not left out, in the order of a hash of their
+    paths, so that any prefix is an even sample of them all.
 
-    A file has the id <distribution>-<version>/<path>. A path in several distributions is one file,
-    that of the first by name. Files of a version do not change, so modification times are ignored:
-    another machine has the same entries.
+    A file has the id <distribution>-<version>/<path>. If several distributions have a path, the
+    first by name provides its file. A version's files do not change, so modification times are
+    ignored: another machine has the same entries.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class PinnedFiles(Folder):
         }
 
     def find(self, pins: str, name: str, version: str) -> Distribution:
-        """A local version, as 2.13.0+cpu, is that of another build of the same source."""
+        """The installed distribution. A local version such as 2.13.0+cpu has the same source."""
         wanted = f"{self.key}.pins: {pins} has {name} {version}"
         try:
             installed = distribution(name)
@@ -87,7 +87,7 @@ class PinnedFiles(Folder):
                     yield title, path, Path(str(installed.locate_file(path)))
 
     def lets_through(self, path: PurePosixPath) -> bool:
-        """Not what lies outside site-packages, as scripts do, which name this machine's Python."""
+        """Whether to read a path: not outside site-packages, as scripts that name this Python."""
         if ".." in path.parts or path.is_absolute() or not self.matches(str(path)):
             return False
         above = accumulate(path.parts, "{}/{}".format)

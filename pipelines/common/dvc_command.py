@@ -1,4 +1,4 @@
-"""How this project starts DVC: by this Python, also where no environment is activated."""
+"""Starts DVC with this Python, even where no environment is activated."""
 
 import os
 import sys
@@ -10,6 +10,6 @@ def dvc_command(*arguments: str) -> list[str]:
 
 
 def dvc_environment() -> dict[str, str]:
-    """This process's, in which the `python` of dvc.yaml's commands is this Python."""
+    """This process's environment, in which the `python` of dvc.yaml's commands is this Python."""
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
     return {**os.environ, "PATH": path}

@@ -13,7 +13,7 @@ RWLOCK, LOCKFILE = Path(".dvc/tmp/rwlock"), Path("dvc.lock")
 
 
 def repair() -> None:
-    """Remove what DVC cannot read, while nobody is at work; it finds outputs in its cache again."""
+    """Delete files that DVC cannot read, while nobody is at work; it finds outputs in its cache."""
     try:
         json.loads(RWLOCK.read_bytes())
     except FileNotFoundError:
@@ -26,7 +26,7 @@ def repair() -> None:
 
 
 def intact(lockfile: Path) -> bool:
-    """Whether it can be read and its last line is complete: a part of a line may be valid YAML."""
+    """Whether dvc.lock is readable and its last line complete: part of a line may be valid YAML."""
     try:
         with Repo(".") as repo:
             Lockfile(repo, str(lockfile)).load()

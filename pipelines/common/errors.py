@@ -1,5 +1,5 @@
-"""A user's mistake, or a disk that takes no file, ends in one line and exit code 2; a bug of ours
-ends in a traceback.
+"""Ends a command with one line and exit code 2 for a user's mistake or a disk that takes no file. A
+bug of ours ends in a traceback.
 """
 
 import errno
@@ -19,7 +19,7 @@ FOREIGN = (errno.EEXIST, errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG, errno.EN
 
 
 class UserError(Exception):
-    """Something for the user to mend; the message is one line that names it."""
+    """Something that the user can fix; the message is one line that names it."""
 
 
 def run(main: Callable[[], None]) -> None:
@@ -45,7 +45,7 @@ def run(main: Callable[[], None]) -> None:
 
 
 def stdout_is_closed() -> bool:
-    """Whether nobody reads stdout any more, as after `| head`; what is left for it is dropped."""
+    """Whether nobody reads stdout any more, as after `| head`; if so, drops what is left for it."""
     stdout = poll()
     stdout.register(sys.stdout.fileno(), POLLOUT)
     closed = any(event & POLLERR for _, event in stdout.poll(0))
@@ -67,7 +67,7 @@ def unnamed_user() -> str:
 
 
 def use_utf8() -> None:
-    """Write UTF-8 and take arguments for it, whatever the locale; children do, too."""
+    """Write UTF-8 and read arguments as UTF-8, whatever the locale; child processes do so, too."""
     os.environ["PYTHONUTF8"] = "1"
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):

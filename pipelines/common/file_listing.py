@@ -1,4 +1,4 @@
-"""Which files a part of a text names, and whether they are the same as before; imports little."""
+"""Lists the files that a part of a text names, to tell whether they changed; imports little."""
 
 import os
 import re
@@ -18,12 +18,12 @@ from fsspec.utils import glob_translate
 from pipelines.common.errors import UserError
 
 BUILDERS = ("arrow", "csv", "json", "parquet", "text")  # of `datasets`, for files named one by one
-MAX_FILES_READ, MAX_BYTES_READ = 10_000, 128 << 20  # of a part that is told by its content
+MAX_FILES_READ, MAX_BYTES_READ = 10_000, 128 << 20  # of a part that is hashed by content
 
 
 @dataclass(frozen=True)
 class FileEntry:
-    """A file by its path below the root, and what changes when it is written again."""
+    """A file: its path below the root, and what changes when it is written again."""
 
     name: str
     path: Path
@@ -53,8 +53,8 @@ class Fingerprint:
 
 
 def by_content_if_small(entries: Iterable[FileEntry]) -> Fingerprint:
-    """By names and content, which are the same wherever the files are copied; by names, sizes and
-    times where reading them at every `dvc repro` would take long. Raises UserError.
+    """Hash names and contents, which do not change when files are copied. If reading them at every
+    `dvc repro` would take long, hash names, sizes and times instead. Raises UserError.
     """
     first, size, remaining = list[FileEntry](), 0, iter(entries)
     for entry in remaining:
@@ -70,7 +70,7 @@ def by_content_if_small(entries: Iterable[FileEntry]) -> Fingerprint:
 
 @contextmanager
 def readable(path: Path, *kinds: type[Exception]) -> Iterator[None]:
-    """OSError, and other ``kinds`` of trouble with a file, as a UserError that names it."""
+    """Turn OSError, and other ``kinds`` of errors with a file, into a UserError that names it."""
     caught: tuple[type[Exception], ...] = (OSError, *kinds)
     try:
         yield
@@ -84,13 +84,13 @@ def words_of(error: Exception) -> str:
 
 
 def compile_exclude(pattern: str) -> str:
-    """Regular expression of one pattern: a path below the root if it has a slash, else a name."""
+    """Regular expression for a pattern: a path below the root if it has a slash, else a name."""
     pattern = pattern.rstrip("/")
     return glob_translate(pattern) if "/" in pattern else translate(pattern)
 
 
 class Folder:
-    """The files under a folder that a pattern lets through, sorted folder by folder."""
+    """The files under a folder that match a pattern, sorted folder by folder."""
 
     def __init__(self, key: str, root: str, pattern: str, exclude: Iterable[str]) -> None:
         """Raises UserError if there is no such folder."""
@@ -107,7 +107,7 @@ class Folder:
         self.depth = inf if "**" in pattern else pattern.count("/")
 
     def entries(self) -> Iterator[FileEntry]:
-        """All files that pattern and exclude let through, never held all at once."""
+        """Yield all files that pattern and exclude let through, without holding them all."""
         with readable(self.root):
             status = self.root.stat()
         return self.walk(self.root, "", [(status.st_dev, status.st_ino)])
@@ -133,7 +133,7 @@ class Folder:
 
 
 def local_files(dataset: str, data_files: Iterable[str]) -> list[FileEntry] | None:
-    """The files of a hub source that lie on this machine; None if it is elsewhere."""
+    """The files of a hub source that lie on this machine; None if the source is elsewhere."""
     base = Path(dataset)
     if not base.is_dir():
         if dataset not in BUILDERS:

@@ -1,4 +1,4 @@
-"""A GPU whose memory is full, in one line."""
+"""Reports in one line that a GPU's memory is full."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,7 +10,7 @@ from pipelines.common.errors import UserError
 
 @contextmanager
 def full_memory(what: str, settings: str) -> Iterator[None]:
-    """Raise UserError, which says to lower ``settings``, where a GPU's memory is full."""
+    """Raise a UserError that says to lower ``settings`` if a GPU's memory is full."""
     try:
         yield
     except torch.OutOfMemoryError as error:

@@ -12,7 +12,7 @@ MEMBERSHIP = Path("/proc/self/cgroup")
 def allowed_cores() -> float:
     """The cores of this process, or less where a control group limits its time on them."""
     pairs = [
-        *limits("cpu", "cpu.max"),  # version 2: microseconds of CPU, and in how many
+        *limits("cpu", "cpu.max"),  # version 2: microseconds of CPU per period, and the period
         *limits("cpu", "cpu.cfs_quota_us", "cpu.cfs_period_us"),  # version 1; −1 is no limit
     ]
     quotas = [quota / period for quota, period in pairs if quota > 0]
@@ -20,12 +20,12 @@ def allowed_cores() -> float:
 
 
 def whole_cores() -> int:
-    """At least one: how many processes or threads pay."""
+    """How many processes or threads are worth starting; at least one."""
     return max(1, int(allowed_cores()))
 
 
 def allowed_memory() -> float:
-    """Bytes."""
+    """Bytes of memory that this process may use."""
     files = [*limits("memory", "memory.max"), *limits("memory", "memory.limit_in_bytes")]
     whole = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return float(min([whole, *(limit for (limit,) in files)]))

@@ -1,4 +1,4 @@
-"""One `make repro` at a time in a folder, and who else is at work there: DVC's own commands."""
+"""Lets one `make repro` at a time work in a folder, and tells which other DVC commands do."""
 
 import json
 import os
@@ -21,10 +21,10 @@ LOCK, HOLDER = FOLDER / "repro.lock", FOLDER / "repro.pid"
 
 @contextmanager
 def pipeline_alone(wait: bool = True) -> Iterator[int]:
-    """Hold the pipeline of this folder once no other process does; yields the file descriptor of
-    the lock, which is held for as long as any process has it open.
+    """Hold this folder's pipeline as soon as no other process does. Yields the lock's file
+    descriptor; the lock is held for as long as any process has it open.
 
-    Says who is at work meanwhile. Raises UserError, without ``wait``, if anybody is.
+    Names who is at work while it waits. Without ``wait``, raises UserError if anybody is.
     """
     FOLDER.mkdir(parents=True, exist_ok=True)
     said = ""
@@ -46,7 +46,7 @@ def pipeline_alone(wait: bool = True) -> Iterator[int]:
 
 
 def acquire(file: BinaryIO) -> str:
-    """Acquire the lock, if that is not done; returns in words who has it instead, or ""."""
+    """Try to take the lock; returns in words who holds it instead, or ""."""
     try:
         flock(file, LOCK_EX | LOCK_NB)
     except BlockingIOError:
@@ -58,9 +58,9 @@ def acquire(file: BinaryIO) -> str:
 
 
 def dvc_at_work() -> str:
-    """Which command of DVC works here, in words; "" if there is none.
+    """Name the DVC command that works here; "" if there is none.
 
-    DVC has its lock but while the command of a stage runs; then the stage's outputs are in rwlock.
+    DVC holds its lock except while a stage's command runs; then rwlock has the stage's outputs.
     """
     with suppress(OSError, ValueError, LookupError, AttributeError):
         rwlock = json.loads((FOLDER / "rwlock").read_bytes())
@@ -100,7 +100,7 @@ def identity(process: psutil.Process) -> str:
 
 
 def stage_of(command: list[str]) -> str:
-    """`train baseline` of python -m pipelines.train baseline; "" of other commands."""
+    """The stage in a command: `train baseline` for python -m pipelines.train baseline, else ""."""
     if "-m" not in command[1:-1]:
         return ""
     module, *arguments = command[command.index("-m") + 1 :]

@@ -11,10 +11,10 @@ STATUS = ("git", "status", "--porcelain", "--untracked-files=no", "--", ":/")
 
 
 def git_revision() -> str:
-    """HEAD, with "+changes" if tracked files differ from it, apart from those that composing and
-    running an experiment write: every run has its resolved settings with it.
+    """HEAD, with "+changes" if tracked files differ from it. Files that composing and running an
+    experiment write do not count, because every run stores its resolved settings.
 
-    Outside git the value of GIT_REVISION, which can be set when a job is submitted, or "unknown".
+    Outside git it is GIT_REVISION, which can be set when a job is submitted, or "unknown".
     """
     try:
         head = check_output(["git", "rev-parse", "HEAD"], stderr=DEVNULL).decode().strip()

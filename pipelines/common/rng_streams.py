@@ -1,7 +1,7 @@
 """Random numbers of training and evaluation: one stream for each seed, purpose and index.
 
-The corpus of a process is drawn from ``manual_seed`` of its own seed (pipelines/data/build.py); no
-key here equals that.
+A process's corpus is drawn from ``manual_seed`` with its own seed (pipelines/data/build.py); no key
+here equals that.
 """
 
 from collections.abc import Iterable, Iterator
@@ -15,7 +15,7 @@ from torch import Generator
 class Purpose(IntEnum):
     """What random numbers are for. Append only: renumbering changes every seed's stream."""
 
-    ORDER = 0  # of the windows, an index an epoch
+    ORDER = 0  # of the windows, one index per epoch
     NOISE = 1  # of z in training, or of random prefixes
     WEIGHTS = 2  # before training
     BOUNDS = 3  # noise of z, for ELBO, IWAE and the prior-sample bound
@@ -32,14 +32,14 @@ class Purpose(IntEnum):
     BITS = 14  # permutations of z, for what its bits say of tokens
     SWAP = 15  # z of texts, and whose z a text is given
     STEERING = 16  # pinned z, tokens generated with them, and permutations
-    SEQUENCE_Z = 17  # one z per sequence: its draws, to which other a path leads, and permutations
+    SEQUENCE_Z = 17  # one z per sequence: draws, the text at a path's end, and permutations
     CALIBRATION = 18  # z and resampling of the filters that others are calibrated by
     HELD_OUT = 19  # z of held-out windows that are scored while training goes on
     ACCURACY = 20  # z with which the ends of sequences of a process are generated
 
 
 def key(seed: int, purpose: Purpose, index: int = 0) -> np.random.SeedSequence:
-    """Always of three words of 32 bits: (s, p) and (s, p, 0) would be the same to NumPy."""
+    """A key of exactly three 32-bit words: NumPy takes (s, p) and (s, p, 0) for the same."""
     words = (seed, purpose, index)
     assert all(0 <= word < 1 << 32 for word in words), words
     return np.random.SeedSequence(words)
@@ -63,8 +63,8 @@ def philox(seed: int, purpose: Purpose, first: int, second: int) -> np.random.Ge
 def philox_at(
     seed: int, purpose: Purpose, first: int, seconds: Iterable[int]
 ) -> Iterator[np.random.Generator]:
-    """``philox`` with index (first, second) for each of ``seconds``: one generator, moved when the
-    next is asked for. A new generator takes ten times as long.
+    """Yield ``philox`` with index (first, second) for each of ``seconds``. It is one generator that
+    is moved when the next is asked for: a new generator takes ten times as long.
     """
     stream = philox(seed, purpose, first, 0)
     state = stream.bit_generator.state

@@ -1,5 +1,5 @@
-"""Paths that other programs cannot take: with a space, where they are put into a command line
-without quotes, or too long for a socket.
+"""Finds paths that other programs cannot take: with a space, where a command line does not quote
+them, or too long for a socket.
 """
 
 import os
@@ -17,19 +17,19 @@ LONGEST_SOCKET = 107  # bytes, on Linux
 
 
 def special(paths: Iterable[str]) -> str | None:
-    """The first that a shell would not take for one word."""
+    """The first path that a shell would not read as one word."""
     return next((path for path in paths if SPECIAL.search(path)), None)
 
 
 def ray_failure() -> str | None:
-    """Why Ray can start no workers here, in one line; None if nothing is known against it."""
+    """Why Ray can start no workers here, in one line; None if no reason is known."""
     if path := special([sys.executable]):
         return (
             f"{path}: Ray cannot start workers if the path of Python has a space or another "
             "character that has a meaning in a shell; move the project or its .venv"
         )
     if os.environ.get("RAY_ADDRESS", "local") not in ("", "local"):
-        return None  # its sockets are there
+        return None  # its sockets are on that cluster
     name = "RAY_TMPDIR" if "RAY_TMPDIR" in os.environ else "TMPDIR"
     folder = os.environ.get(name, "/tmp")
     longest = LONGEST_SOCKET - len(SOCKET)
@@ -52,6 +52,6 @@ def ray_failure() -> str | None:
 
 
 def check_ray() -> None:
-    """Raise UserError where Ray would fail at length, or wait without end for its workers."""
+    """Raise UserError where Ray would fail at length, or wait forever for its workers."""
     if reason := ray_failure():
         raise UserError(f"{reason}, or train with compute.workers=1 and no RAY_ADDRESS")

@@ -1,7 +1,7 @@
-"""Which code decides what a stage makes: the entries of its ``deps`` in dvc.yaml under CODE.
+"""Tracks the code that decides what a stage makes: entries under CODE in its dvc.yaml ``deps``.
 
-What stands there is a copy of the program without comments, docstrings and layout, which decide
-nothing: DVC runs a stage again, and work is begun anew, only where the syntax tree is another one.
+CODE holds a copy of the program without comments, docstrings and layout, which decide nothing. So
+DVC runs a stage again, and unfinished work starts over, only if the syntax tree changes.
 """
 
 import ast
@@ -31,7 +31,7 @@ def bare(source: bytes) -> bytes:
 
 
 def content(path: Path) -> bytes:
-    """What a file of code says: a module without its prose, any other file as it is."""
+    """What counts in a file of code: a module without its prose, any other file as it is."""
     source = path.read_bytes()
     return bare(source) if path.suffix == ".py" else source
 
@@ -83,9 +83,9 @@ def mirror(target: Path = CODE) -> list[str]:
 
 
 def copy_file(source: Path, copy: Path) -> bool:
-    """Write what ``source`` says to ``copy``; returns whether that is something else than before.
+    """Write what counts in ``source`` to ``copy``; returns whether the copy changed.
 
-    A copy has its source's time of change, so that what was not edited is not parsed again.
+    A copy gets its source's modification time, so a file that was not edited is not parsed again.
     """
     changed_at = source.stat().st_mtime_ns
     if copy.exists():
@@ -103,7 +103,7 @@ def copy_file(source: Path, copy: Path) -> bool:
 
 
 def stages_reading(names: Iterable[str]) -> list[str]:
-    """The stages of dvc.yaml that depend on one of these files of code."""
+    """The stages of dvc.yaml that depend on any of the named files of code."""
     paths = [Path(name) for name in names]
     return [
         stage

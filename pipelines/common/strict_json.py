@@ -1,4 +1,4 @@
-"""JSON as its standard has it: without NaN and infinity, which many readers refuse."""
+"""Standard JSON, without NaN and infinity, which many readers refuse."""
 
 import json
 from math import isfinite

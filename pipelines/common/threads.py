@@ -1,4 +1,4 @@
-"""How many threads PyTorch computes with on a CPU.
+"""Chooses how many threads PyTorch uses on a CPU.
 
 On cores that other processes use, more threads are slower, not faster: they wait for one another at
 every operation. Two threads on two busy cores were 20 times slower than one.
@@ -12,12 +12,12 @@ import torch
 from pipelines.common.console import say
 from pipelines.common.machine import allowed_cores
 
-SAMPLE_SECONDS = 0.3  # for which is measured how busy the cores are
+SAMPLE_SECONDS = 0.3  # over which the load of the cores is measured
 MAX_IGNORED_CORES = 0.25  # that others use
 
 
 def idle_threads() -> tuple[int, str]:
-    """One for each idle core, and the reason in words."""
+    """One thread for each idle core, and the reason in words."""
     cores, own = allowed_cores(), os.sched_getaffinity(0)
     shares = psutil.cpu_percent(SAMPLE_SECONDS, percpu=True)  # used by others: this process waits
     busy = sum(shares[core] for core in own if core < len(shares)) / 100
@@ -27,7 +27,7 @@ def idle_threads() -> tuple[int, str]:
 
 
 def set_threads(setting: int | None) -> None:
-    """Set and say the number of threads; None: OMP_NUM_THREADS, or one for each idle core."""
+    """Set the number of threads; None: OMP_NUM_THREADS, or one for each idle core, printed."""
     if setting is not None:
         torch.set_num_threads(setting)
     elif "OMP_NUM_THREADS" not in os.environ and not torch.cuda.is_available():

@@ -1,4 +1,4 @@
-"""DVC in a folder that is not in git, as a copy or an unpacked archive is, or that git refuses."""
+"""Lets DVC work in a folder outside git, such as a copy or an archive, or refused by git."""
 
 import subprocess
 from pathlib import Path
@@ -13,8 +13,8 @@ def in_git(folder: Path) -> bool:
 
 
 def git_refusal(folder: Path) -> str | None:
-    """In git's words, why it refuses the repository around ``folder``, and what mends that: it is
-    another user's, say, as one that a container mounts. None without git or a repository.
+    """Why git refuses the repository around ``folder``, and how to fix that, in git's words. Say,
+    another user owns it, because a container mounted it. None without git or a repository.
     """
     try:
         asked = subprocess.run(

@@ -1,4 +1,4 @@
-"""YAML files as people write them: read as UTF-8, and refused where a parser would not end well."""
+"""Reads YAML files that people write: as UTF-8, and none that would break a parser."""
 
 from pathlib import Path
 
@@ -6,7 +6,7 @@ import yaml
 
 from pipelines.common.errors import UserError
 
-MAX_LEVELS = 50  # Python's recursion ends at some hundred
+MAX_LEVELS = 50  # Python's recursion limit is some hundred
 LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
