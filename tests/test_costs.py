@@ -13,21 +13,8 @@ from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from ftmodel.costs.counting import (
-    LiveBytes,
-    elements,
-    fused_norm,
-    sizes,
-    step_bytes,
-    step_flops,
-)
-from ftmodel.costs.training import (
-    Flops,
-    flops_per_token,
-    memory,
-    parameters,
-    utilisation,
-)
+from ftmodel.costs.counting import LiveBytes, elements, fused_norm, sizes, step_bytes, step_flops
+from ftmodel.costs.training import Flops, flops_per_token, memory, parameters, utilisation
 from ftmodel.kernels.install import use_kernels
 from ftmodel.model import objective
 from ftmodel.model.config import ModelConfig

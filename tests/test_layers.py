@@ -149,10 +149,8 @@ def test_no_package_imports_one_of_its_own_layer_or_above():
 @pytest.mark.parametrize(
     ("module", "line"),
     [
-        ("pipelines.evaluate.stage", "from pipelines.report.style import Style"),
         ("pipelines.config.schema", "def f():\n    from pipelines.artifacts import results"),
         ("pipelines.train.core.trainer", "from pipelines import compose"),
-        ("ftmodel.model.layers", "import pipelines.common.errors"),
         ("ftmodel.inference.bounds", "from ftmodel.analysis.statistics import jackknife"),
     ],
 )
@@ -201,33 +199,7 @@ def test_only_the_designs_ask_which_design_a_latent_has():
     places = [path.relative_to(ROOT).as_posix() for path, found in asked.items() for _ in found]
     outside = [place for place in places if not place.startswith("ftmodel/designs/")]
     assert outside == []
-    assert len(places) - len(outside) <= IN_DESIGNS
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        "design.prior is not design_module.Prior.uniform",
-        "design.free_bits in (FreeBits.position, FreeBits.batch)",
-        "config.latent.inject == 'memory'",
-        "isinstance(value, Inject)",
-        "match over:\n    case 'batch': pass",
-    ],
-)
-def test_a_question_which_design_it_is_is_noticed(line):
-    assert len(questions(ast.parse(line))) == 1
-    assert not questions(ast.parse("INJECTIONS[Inject.memory](config); per: Per = 'token'"))
-
-
-def test_the_embeddings_of_z_are_read_by_the_latent_alone():
-    """But costs/counting.py counts their elements, conversion/latent_start.py scales them before
-    the first step, transformers has them drawn by the exported model, and their gradient is logged.
-    """
-    files = {**modules("ftmodel"), **modules("pipelines")}.values()
-    assert {path.name for path in files if re.search(r"\.post_sampler\b", path.read_text())} == {
-        *("latent.py", "counting.py", "module.py"),
-        *("latent_start.py", "modeling_free_transformer.py"),
-    }
+    assert 20 <= len(places) <= IN_DESIGNS
 
 
 def test_the_top_of_pipelines_holds_commands_alone():

@@ -71,7 +71,6 @@ cli.main()
         (["train"], "Missing argument 'RUN'; see ftlab train --help"),
         (["compose", "-x"], "No such option '-x'"),
         (["sample", "a", "--size", "0"], "'--size'"),
-        (["sample", "a", "--groups", "0"], "'--groups'"),
         (["sample", "a", "--temperature", "-1"], "'--temperature'"),
         (["sample", "a", "--seed", str(2**64)], "'--seed'"),
         (["sample", "a", "--temperature", "nan"], "nan is not a finite number"),
@@ -150,12 +149,10 @@ def completed(shell, monkeypatch, *words):
         (["ev"], ["evaluate"]),
         (["train", "fr"], ["free_a", "free_b"]),
         (["data", ""], ["target", "2024"]),
-        (["suite", ""], ["text"]),
         (["compose", "exp"], ["experiment=big", "experiment=small"]),
         (["compose", "experiment", "=", "s"], ["small"]),  # as bash cuts it
         (["compose", "experiment", "="], ["big", "small"]),
         (["compose", "experiment=small", "x"], []),
-        (["sample", "a", "--z", ""], ["fresh", "pinned"]),
         (["perf", "map"], ["mapper"]),
     ],
 )

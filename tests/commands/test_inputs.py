@@ -184,11 +184,6 @@ def test_little_is_imported_at_every_dvc_repro():
     assert not heavy & set(done.stdout.split())
 
 
-def test_a_device_is_no_tokenizer():
-    with pytest.raises(UserError, match="/dev/zero is not a file"):
-        inputs.tokenizer_input("data.x", {"tokenizer": "/dev/zero"})
-
-
 def test_a_mistake_in_the_suite_ends_the_stage_before_it_notes_anything(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "params.yaml").write_text("data: {x: {}}\nsuite: {tasks: {a: {}}}")

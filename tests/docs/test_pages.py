@@ -78,24 +78,22 @@ def test_make_knows_the_target_and_its_settings_compose(command, monkeypatch):
             assert {*overrides} <= {"experiment=first", *made}, "the README's own, or a sweep's"
 
 
-@of_program("python")
-def test_modules_to_run_exist_and_their_settings_compose(command, monkeypatch):
-    _, dash_m, module, *arguments = shlex.split(command)
-    assert dash_m == "-m" and find_spec(module), command
+@of_program("python", "ftlab")
+def test_commands_exist_and_take_what_they_are_given_and_their_settings_compose(
+    command, monkeypatch
+):
+    program, name, *given = shlex.split(command)
+    if program == "python":
+        module, *given = given
+        assert name == "-m" and find_spec(module), command
+        name = module.removeprefix("pipelines.")
+    assert program == "python" or name in {*cli.COMMANDS, "--help"}
     monkeypatch.chdir(ROOT)
-    if (name := module.removeprefix("pipelines.")) in cli.COMMANDS:
+    if name in cli.COMMANDS:
         with suppress(click.exceptions.Exit):  # by --help
-            cli.command(name).make_context(name, list(arguments))
+            cli.command(name).make_context(name, list(given))
     if name in ("compose", "plan"):
-        parse(compose_config([a for a in arguments if "=" in a and a[0] != "-"]), "conf/")
-
-
-@of_program("ftlab")
-def test_commands_of_ftlab_take_what_they_are_given(command):
-    name, *given = shlex.split(command)[1:]
-    if name != "--help":
-        with suppress(click.exceptions.Exit):  # by --help
-            cli.command(name).make_context(name, given)
+        parse(compose_config([a for a in given if "=" in a and a[0] != "-"]), "conf/")
 
 
 @of_program("pytest")

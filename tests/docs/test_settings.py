@@ -6,11 +6,8 @@ from pipelines.config import data, schema
 from tests.docs.settings_page import GROUPS, PAGE, groups_within, page
 from tests.support.mutants import rejects
 
-WITHOUT_A_TABLE = {
-    schema.Preset,
-    schema.Training,
-    schema.DesignChanges,
-}  # of groups; by Hydra; null
+# of groups; by Hydra; null
+WITHOUT_A_TABLE = {schema.Preset, schema.Training, schema.DesignChanges}
 
 
 @rejects("Optim.beta2: 95, «at_least→above»", "a limit that no page states")

@@ -58,10 +58,8 @@ def test_three_pages_and_the_search_in_a_browser(site):
             reader = Reader(browser, site / name, root=site)
             page = reader.page
             expect(page.locator("h1")).to_be_visible()
-            pictures = page.locator("article img").evaluate_all(
-                "all => all.map(e => e.naturalWidth)"
-            )
-            assert pictures and all(pictures)
+            widths = page.locator("article img").evaluate_all("all => all.map(e => e.naturalWidth)")
+            assert widths and all(widths)
             assert page.evaluate("document.documentElement.scrollWidth") <= DESKTOP[0]
             page.locator(".md-search__input").fill("particle filter")
             found = page.locator(".md-search-result__item").first

@@ -87,20 +87,6 @@ def test_the_filter_of_a_recurrent_prior_is_unbiased_when_it_resamples(
     assert_near((truth.nll - filtered).exp(), 1.0)
 
 
-def test_without_resampling_it_is_the_prior_sample_bound(make_model, make_tokens, rng):
-    """Of the same z: of one particle, which is never resampled, and of five."""
-    model, tokens = make_model(), make_tokens(7, 13)
-    inputs, targets = tokens[:, :-1], tokens[:, 1:]
-    z = torch.rand(5, 7, 12, 3, generator=rng)
-    for k in (1, 5):
-        draws = iter([*z[:k], torch.zeros(7, 12, 3)])
-        share = 0.5 if k == 1 else 0
-        bound = filtering_bound(model, inputs, targets, k, draws.__next__, None, share)
-        draws = iter([noise for of_prior in z[:k] for noise in (torch.rand(7, 12, 3), of_prior)])
-        prior = latent_bounds(model, inputs, targets, k, draws.__next__).prior
-        torch.testing.assert_close(bound, prior, **FLOAT32)
-
-
 @rejects(
     "filtering.stratified: noise«→.cumsum(1)».argsort", "one particle always in the lowest stratum"
 )

@@ -194,10 +194,7 @@ ZEROS = torch.zeros(4, dtype=torch.long)
 BASELINE = {"latent_bits": 0}
 REFUSED = {
     "seed, baseline": (BASELINE, {"z": Pinned(7)}, "baseline"),
-    "codes, baseline": (BASELINE, {"z": Codes(ZEROS)}, "baseline"),
-    "noise, baseline": (BASELINE, {"z": Noise(torch.rand(2, 9, 3))}, "baseline"),
     "too few codes": ({}, {"z": Codes(ZEROS[:3])}, "3 codes cannot pin 5 new tokens"),
-    "too few of a row": ({}, {"z": Codes(ZEROS[:3].expand(2, 3))}, "3 codes cannot pin 5"),
     "rows of rows": ({}, {"z": Codes(ZEROS.expand(1, 2, 4))}, "codes must be"),
     "code 8 of 8": ({}, {"z": Codes(ZEROS + 8)}, "outside 0 … 7$"),
     "code -1": ({}, {"z": Codes(ZEROS - 1)}, "outside 0 … 7$"),
@@ -212,14 +209,8 @@ REFUSED = {
     "noise of one row for 2": ({}, {"z": Noise(torch.rand(1, 9, 3))}, "noise must be"),
     "noise of 2 bits for 3": ({}, {"z": Noise(torch.rand(2, 9, 2))}, "noise must be"),
     "groups of 3 in 2 rows": ({}, {"z": FromPrior(3)}, "in groups of 3"),
-    "one generator for 2 rows, baseline": (BASELINE, {"generator": [seeded(0)]}, "1 generators"),
     "one generator for 2 rows": ({}, {"generator": [seeded(0)]}, "1 generators"),
     "z by generators of rows": ({}, {"generator": [seeded(0)] * 2}, "needs a seed or noise"),
-    "codes by generators of rows": (
-        {},
-        {"generator": [seeded(0)] * 2, "z": Codes(ZEROS)},
-        "needs a seed or noise",
-    ),
     "-1 tokens": ({}, {"n_new": -1}, "n_new: -1 is negative"),
     "a negative temperature": ({}, {"temperature": -1.0}, "negative"),
     "too small to divide by": ({}, {"temperature": 1e-60}, "after the temperature"),

@@ -105,11 +105,8 @@ def test_the_z_that_a_prompt_leaves_open_is_that_of_the_models_posterior(
 def test_padding_changes_nothing_for_the_z_that_a_prompt_leaves_open(
     make_model, make_tokens, design, rng
 ):
-    model, prompt, noise = (
-        make_model(latent=design),
-        make_tokens(20, 7),
-        torch.rand(20, 7, 3, generator=rng),
-    )
+    model, prompt = make_model(latent=design), make_tokens(20, 7)
+    noise = torch.rand(20, 7, 3, generator=rng)
     model.latent.post_sampler.mul_(5)
     padding = torch.arange(20) % 5
     padded = settled_noise(model, prompt, noise, padding)

@@ -47,11 +47,7 @@ class Bench:
         return self.end.enter_context(closing(WarmPython())).command
 
     def run(
-        self,
-        folder: Path,
-        *arguments: str,
-        python: Path | str = "",
-        timeout: float | None = None,
+        self, folder: Path, *arguments: str, python: Path | str = "", timeout: float | None = None
     ) -> subprocess.CompletedProcess[str]:
         """`python -m …` in a copy; raises subprocess.TimeoutExpired."""
         # with the worker's name in it, the fixtures of workspace.py would share their projects
