@@ -69,6 +69,7 @@ COMMANDS = {
 }
 COMMANDS["compose"] = ["config", "commands/test_repro.py"]
 COMMANDS["keep"] += ["commands/test_register.py"]
+COMMANDS["plan"] += ["docs/test_cluster_page.py"]
 PACKAGES = [*MODEL, *PIPELINES, *COMMANDS]
 
 
