@@ -35,7 +35,7 @@ def wsd(step: int, warmup: int, decay: float, steps: int) -> float:
 def threshold(step: int, warmup: int) -> float:
     """Factor of κ: linear to 1 over ``warmup`` steps; 1 throughout with none, as in the paper.
 
-    Meant to let the decoder learn the task before it has z, and to make z encode first what is
-    worth most. Results, which depend on the seed: LOG.md, 2026-11-22.
+    It is meant to let the decoder learn the task before it has z, and to make z encode first what
+    is worth most. Results, which depend on the seed: LOG.md, 2026-11-22.
     """
     return min(1.0, (step + 1) / warmup) if warmup else 1.0

@@ -21,13 +21,13 @@ class TableCodebook:
         return 1 << bits
 
     def sample(self, o: Tensor, noise: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
-        """r (…, D) and z (…) with bits [noise_h < sigmoid(o_h)], o and noise (…, H);
-        differentiable in o and W.
+        """Sample z (…) with bits [noise_h < sigmoid(o_h)], o and noise (…, H); returns its r (…, D)
+        and z. Differentiable in o and W.
         """
         return binary_mapper(o, noise, weight)
 
     def embed(self, z: Tensor, weight: Tensor) -> Tensor:
-        """r (…, D) of z (…)."""
+        """Embedding r (…, D) of z (…)."""
         return weight[z]
 
     def rms(self, weight: Tensor) -> Tensor:
@@ -46,14 +46,14 @@ class SampledTable(TableCodebook):
         return r, codes
 
     def weight_gradient(self, rho: Tensor, z: Tensor, weight: Tensor) -> Tensor:
-        """∂loss/∂W of ρ = ∂loss/∂r (N, D) at codes z (N,)."""
+        """∂loss/∂W, from ρ = ∂loss/∂r (N, D) at codes z (N,)."""
         return torch.zeros_like(weight).index_add_(0, z, rho)
 
     def logit_gradient(self, rho: Tensor, p: Tensor, codes: Tensor, weight: Tensor) -> Tensor:
-        """∂loss/∂o (…, H) of g_d = ρ·r_d of the sampled code d, U its bits: g_d (U_h(d) − p_h), the
-        score; for ``sampled_code`` that times G_d = Π_h p_h^{U_h(d)} (1 − p_h)^{1 − U_h(d)}.
+        """∂loss/∂o (…, H) from the sampled code d, g_d = ρ·r_d: the score g_d (U_h(d) − p_h), for
+        ``sampled_code`` times G_d = Π_h p_h^{U_h(d)} (1 − p_h)^{1 − U_h(d)} (eq. 8 of the paper).
         """
-        bits = signs(codes, p.shape[-1]) > 0
+        bits = signs(codes, p.shape[-1]) > 0  # U(d), the bits of d
         g = (rho * self.embed(codes, weight)).sum(-1, keepdim=True)  # (…, 1)
         if self.gradient == Gradient.sampled_code:
             g = g * torch.where(bits, p, 1 - p).prod(-1, keepdim=True)
@@ -91,14 +91,14 @@ def codebook(design: LatentDesign) -> TableCodebook:
 
 
 class Mapper(torch.autograd.Function):
-    """r of a sampled code, with the gradients of a codebook other than the paper's."""
+    """Sample a code and embed it, with the gradients of a codebook other than the paper's."""
 
     @staticmethod
     def forward(
         ctx: Any, o: Tensor, noise: Tensor, weight: Tensor, codebook: SampledTable
     ) -> tuple[Tensor, Tensor]:
-        p = torch.sigmoid(o.float() if o.dtype.itemsize < 4 else o)
-        codes = pack_bits(noise < p)
+        p = torch.sigmoid(o.float() if o.dtype.itemsize < 4 else o)  # eq. 6 of the paper
+        codes = pack_bits(noise < p)  # eq. 7
         ctx.save_for_backward(p, codes, weight)
         ctx.o_dtype, ctx.codebook = o.dtype, codebook
         ctx.mark_non_differentiable(codes)

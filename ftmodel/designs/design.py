@@ -1,8 +1,8 @@
 """Designs of the latent: the paper's, which is the default, and others that it is compared with.
 
-Here are their names, and what follows from them without a tensor; the other modules of this package
-compute them. Values are compared by ==, not ``is``: an exported model's code may be there twice in
-one process.
+This module has their names, and what follows from them without a tensor; the other modules of this
+package compute them. Values are compared by ==, not ``is``: an exported model's code may be loaded
+twice in one process.
 """
 
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ from ftmodel.model.limits import check_limits, limited
 
 
 class Encoder(StrEnum):
-    """What gives the posterior q(z | x). Both read later tokens; neither is used for new ones."""
+    """What gives the posterior q(z | x). Both read later tokens; neither runs for new tokens."""
 
     # one non-causal block that ζ queries, over the activations of the lower half (the paper)
     shared = "shared"
@@ -38,7 +38,7 @@ class Inject(StrEnum):
 
 
 class Per(StrEnum):
-    """How many tokens share a latent code; a span of them uses that of its first token."""
+    """How many tokens share a latent code. A span of tokens uses its first token's code."""
 
     token = "token"  # each token has its own (the paper)
     # all tokens of a row, or of a document under document_mask, share H bits
@@ -55,7 +55,7 @@ class Map(StrEnum):
 
 
 class Prior(StrEnum):
-    """What z is drawn from in generation, and what its KL is taken to."""
+    """The prior: generation draws z from it, and the KL is taken to it."""
 
     uniform = "uniform"  # all 2^H codes are equally likely (the paper)
     # each bit has its own probability, read by an RMSNorm and a linear map from the causal
@@ -67,7 +67,7 @@ class Prior(StrEnum):
 
 
 class Gradient(StrEnum):
-    """How the gradient of r reaches the logits of the bits; the last two are negative controls,
+    """How the gradient of r reaches the logits of the bits. The last two are negative controls,
     which public re-implementations of the paper use.
     """
 
@@ -93,7 +93,7 @@ class FreeBits(StrEnum):
         return self in (FreeBits.position, FreeBits.batch)
 
 
-DEFAULT_ENCODER_LAYERS = 2  # of a separate encoder
+DEFAULT_ENCODER_LAYERS = 2  # in a separate encoder
 MAX_BITS = {Map.table: 24, Map.linear: 64}
 
 
@@ -119,7 +119,7 @@ class LatentDesign:
     gradient: Gradient = Gradient.all_codes
 
     def __post_init__(self) -> None:
-        """Raises ValueError, naming the setting, for a word that is none of its values."""
+        """Raise ValueError, naming the setting, for a word that is none of its values."""
         for name, kind in KINDS.items():
             value = getattr(self, name)
             if value not in [*kind]:
@@ -129,7 +129,7 @@ class LatentDesign:
             self.encoder_layers = DEFAULT_ENCODER_LAYERS
 
     def changed(self, changes: Mapping[str, Any]) -> "LatentDesign":
-        """This design with ``changes``, and without what belonged to what they replace."""
+        """Copy this design with ``changes``, without settings of what they replace."""
         old = asdict(self)
         if changes.get("encoder") == Encoder.shared:
             old["encoder_layers"] = None
@@ -138,8 +138,8 @@ class LatentDesign:
         return LatentDesign(**old | dict(changes))
 
     def validate(self, bits: int = 0, context: int = 0) -> None:
-        """Raise ValueError, naming the setting, for one that contradicts another or, in a model
-        with H = ``bits``, a ``context`` in tokens.
+        """Raise ValueError, naming the setting, if it contradicts another setting or, in a model
+        with H = ``bits``, the ``context`` in tokens.
         """
         check_limits(self)
         if self.per == Per.every and self.every is None:
@@ -165,7 +165,7 @@ class LatentDesign:
         return MAX_BITS[self.map]
 
     def vectors(self, bits: int) -> int:
-        """The number of vectors that r is the sum of."""
+        """The number of vectors whose sum is r."""
         return bits if self.map == Map.linear else 1
 
     @property
@@ -179,7 +179,7 @@ class LatentDesign:
 
     @property
     def first_block(self) -> int | None:
-        """The block, counted from 0, that reads z, None if the model's configuration says it."""
+        """The block that reads z, counted from 0; None if the model's configuration decides it."""
         return 0 if self.inject == Inject.embedding else None
 
     @property
@@ -198,8 +198,8 @@ class LatentDesign:
 
     @property
     def hinge_at_token(self) -> bool:
-        """Whether each token has a code and a hinge of its own, in the mean over rows at least, so
-        that free bits are no more than κ at any position.
+        """Whether each token has its own code and its own hinge, at least in the mean over rows.
+        Then no position has more than κ free bits.
         """
         return not self.shared_codes and self.free_bits in (FreeBits.token, FreeBits.position)
 

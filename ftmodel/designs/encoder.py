@@ -1,4 +1,4 @@
-"""What gives the posterior: activations from which the logits of the bits of z are read.
+"""Encoders, which give the posterior: activations from which the logits of z's bits are read.
 
 Parameters belong to `Latent`, under the names that checkpoints have.
 
@@ -27,8 +27,8 @@ class SharedEncoder:
         latent.encoder_block = Block(config)
 
     def __call__(self, latent: Any, x: Tensor, at: Positions) -> Tensor:
-        """Activations (B, T, D), not causal, of x (B, T, D): the lower half's activations, or the
-        embedded tokens if the encoder ``reads_embeddings``.
+        """Encode x (B, T, D), not causally, to activations (B, T, D). x are the lower half's
+        activations, or the embedded tokens if the encoder ``reads_embeddings``.
         """
         return latent.encoder_block(latent.zeta, x, at, causal=False)  # q = ζ, kv = x
 
@@ -37,7 +37,7 @@ class SharedEncoder:
 
 
 class SeparateEncoder:
-    """Blocks of its own over the decoder's token embeddings, which learn from both."""
+    """Its own blocks over the decoder's token embeddings, which learn from both."""
 
     reads_embeddings = True
 

@@ -13,7 +13,7 @@ from ftmodel.designs.sharing import mean_over_documents
 
 LN2 = log(2.0)
 
-Reduce = Callable[[Tensor], Tensor]  # the mean of a tensor over data-parallel workers
+Reduce = Callable[[Tensor], Tensor]  # averages a tensor over data-parallel workers
 
 
 def free_bits(
@@ -23,14 +23,14 @@ def free_bits(
     documents: Tensor | None = None,
     over_workers: Reduce | None = None,
 ) -> Tensor:
-    """mean over tokens of max(0, KL_t − κ), nats: the hinge comes before the mean.
+    """Mean over tokens of max(0, KL_t − κ), nats (eq. 5 of the paper): the hinge precedes the mean.
 
     Args:
         kl: KL_t in nats, (B, T), or any shape for a hinge per token.
         kappa_bits: κ in bits per token; this is the one place where it becomes nats.
         over: what KL_t is averaged over before the hinge; nothing, in the paper.
         documents: (B, T) as in ``Positions.of``; a sequence is then a document.
-        over_workers: the mean over the workers among whom a batch's rows are shared out evenly.
+        over_workers: averages a tensor over the data-parallel workers.
     """
     match over:
         case FreeBits.sequence if documents is not None:

@@ -34,7 +34,7 @@ class KeyValueInjection:
         return Block(self.config)
 
     def __call__(self, n: int, x: Tensor, r: Tensor) -> BlockInput:
-        """What block n reads of x and r (B, T, D)."""
+        """Choose what block n reads, given x and r (B, T, D)."""
         return BlockInput(x, x + r if n == self.first else None)
 
 
@@ -65,9 +65,9 @@ class MemoryInjection(KeyValueInjection):
 
 
 class MemoryAttention(Attention):
-    """Attention in which ``kv`` (B, T, D) gives each position a key and a value beside those of q.
+    """Attention in which ``kv`` (B, T, D) gives each position a second key and value, beside q's.
 
-    The cache holds both side by side, (B, M, S, 2 E), so that it goes on counting positions.
+    The cache holds both side by side, (B, M, S, 2 E), so it still counts positions.
     """
 
     def forward(
@@ -83,7 +83,7 @@ class MemoryAttention(Attention):
             keys, values = cache.append(keys, values)
         queries = self.queries(q, at)
         mask = at.causal if causal else at.full
-        if isinstance(mask, BlockMask):  # which has one key a position
+        if isinstance(mask, BlockMask):  # which has one key per position
             mask = at.dense(causal)
         if mask is None and causal and queries.shape[2] > 1:
             mask = self.causal_mask(queries, past)

@@ -1,4 +1,4 @@
-"""What z is drawn from in generation, and what its KL is taken to. Priors own their parameters.
+"""Priors: generation draws z from one, and the KL is taken to it. They own their parameters.
 
 Shapes: D model width, H latent bits, … any leading dimensions.
 """
@@ -43,7 +43,7 @@ class LearnedPrior(nn.Module):
 
 
 class RecurrentPrior(LearnedPrior):
-    """Also reads the upper half's activations at the token ``before`` (…, D), and so earlier z."""
+    """Also reads the upper half's activations at the token ``before`` (…, D), so earlier z too."""
 
     sequential = True
 

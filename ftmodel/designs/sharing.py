@@ -1,12 +1,12 @@
 """Which tokens share a latent code: a sequence, or every n tokens of it (``LatentDesign.per``).
 
-Every position has a latent code, as in the paper, but a span of tokens uses that of its first
-token. The remaining codes are unused: their posterior equals the prior, so they add no KL. Hence a
-loss or a bound over all codes is one over those in use.
+Every position has a latent code, as in the paper, but a span of tokens uses its first token's code.
+The other codes are unused: their posterior equals the prior, so they add no KL. Hence a loss or a
+bound over all codes counts only the codes in use.
 
 ``starts`` (B or 1, T) is the index of the first token of each token's span, None where each token
-uses its own code. Where z is drawn from the prior token by token, noise that is NaN draws none: the
-token keeps the code of the token before.
+uses its own code. Where z is drawn from the prior token by token, NaN noise draws none: the token
+keeps the code of the token before.
 
 Shapes: B batch, T positions, … any further dimensions.
 """
@@ -25,7 +25,7 @@ def span_starts(
     documents: Tensor | None = None,
     padding: Tensor | None = None,
 ) -> Tensor | None:
-    """``starts`` of ``length`` = T tokens. Spans are counted from the beginning of a row, of each
+    """``starts`` for T = ``length`` tokens. Spans are counted from the start of a row, or of each
     of its ``documents`` (B, T), or from the end of its ``padding`` (B,).
     """
     if not design.shared_codes:
@@ -40,13 +40,13 @@ def span_starts(
 
 
 def document_starts(documents: Tensor) -> Tensor:
-    """The index of the first token of each token's document, (B, T), of documents (B, T)."""
+    """Index (B, T) of the first token of each token's document, given ``documents`` (B, T)."""
     new = F.pad(documents[:, 1:] != documents[:, :-1], (1, 0))
     return (torch.arange(documents.shape[1], device=documents.device) * new).cummax(1).values
 
 
 def mean_over_documents(values: Tensor, documents: Tensor) -> Tensor:
-    """Of values (B, T), at each token the mean over its document."""
+    """Mean of values (B, T) over each token's document, (B, T)."""
     starts, zeros = document_starts(documents), torch.zeros_like(values)
     sums = zeros.scatter_add(1, starts, values)
     sizes = zeros.scatter_add(1, starts, torch.ones_like(values))
@@ -99,7 +99,7 @@ def kept(codes: Tensor, noise: Tensor, last: Tensor | None = None) -> Tensor:
 
 
 def mean_over_spans(kl: Tensor, starts: Tensor | None) -> Tensor:
-    """KL_t (B, T), 0 but at starts, spread equally over the tokens that share a code: (B, T)."""
+    """Spread KL_t (B, T), 0 but at starts, equally over the tokens that share a code: (B, T)."""
     if starts is None:
         return kl
     starts = starts.expand_as(kl)

@@ -1,4 +1,4 @@
-"""What the arguments of the library's functions must be like: nothing is silently broadcast."""
+"""Checks of arguments to the library's functions: nothing is silently broadcast."""
 
 from torch import Tensor
 
@@ -21,8 +21,8 @@ def check_codes(codes: Tensor, bits: int) -> None:
 
 def check_noise(config: ModelConfig, tokens: Tensor, noise: Tensor | None, past: int = 0) -> None:
     """Raise ValueError unless ``noise`` (B, T, H) can sample z from the encoder of tokens (B, T),
-    before which ``past`` are in a cache, or the random prefix of a baseline; None for any other
-    baseline.
+    after ``past`` tokens in a cache, or (B, T, n) the random prefix of a baseline. Any other
+    baseline takes None.
     """
     shape = *tokens.shape, config.noise_width
     if noise is None and (config.latent_bits or (config.random_prefix and not past)):

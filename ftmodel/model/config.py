@@ -1,4 +1,4 @@
-"""Architecture of a model: all that fixes its parameter tensors, but the vocabulary size."""
+"""Architecture of a model: all that fixes its parameter tensors, except the vocabulary size."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
@@ -7,7 +7,7 @@ from math import isclose, sqrt
 from ftmodel.designs.design import LatentDesign
 from ftmodel.model.limits import LATENT_ONLY, check_limits, limited, limits
 
-# settings of a decoder in which it may differ from one whose weights it takes
+# settings in which a decoder may differ from the one whose weights it takes
 ADAPTABLE = ("context", "document_mask", "embedding_std")
 LAYERS = limits(at_least=1, at_most=1 << 10)
 WIDEST = 1 << 20  # so that no tensor's size overflows 64 bits
@@ -119,9 +119,9 @@ class ModelConfig:
             )
 
     def decoder_differences(self, other: "ModelConfig") -> dict[str, tuple[float, float]]:
-        """The fields, with the values of both, by which the decoders of two models of one
-        vocabulary differ, so that neither can take the other's weights and compute the same.
-        Numbers are compared to 1e-6, as GGUF files store them in float32.
+        """The fields, with both values, in which the decoders of two models with one vocabulary
+        differ so that neither can take the other's weights and compute the same. Numbers are
+        compared to 1e-6, because GGUF files store them in float32.
         """
         ours, theirs = ({**vars(c), "head_width": c.head_channels} for c in (self, other))
         pairs = {
@@ -143,14 +143,14 @@ class ModelConfig:
 
     @property
     def noise_width(self) -> int:
-        """How many random numbers on [0, 1) go with a token: H, of which its z is drawn; or n, of
-        which those of a row's first token give the random prefix.
+        """Random numbers on [0, 1) per token: H to draw z, or n for a baseline with a random
+        prefix, which uses only the numbers of a row's first token.
         """
         return self.latent_bits or self.random_prefix
 
     @property
     def latent_capacity(self) -> float:
-        """The most that z can tell, bits per token of a whole context: H, or its share."""
+        """The most that z can carry, bits per token of a whole context: H, or its share."""
         return self.latent_bits / self.latent.tokens_per_code(self.context)
 
     @property

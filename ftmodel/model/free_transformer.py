@@ -21,8 +21,8 @@ from ftmodel.model.prefix import RandomPrefix
 
 @dataclass
 class Output:
-    """Result of a forward pass. A baseline has only ``hidden``. The logits of bits are there if the
-    encoder has run, which is not the case with given codes or with z from the prior.
+    """Result of a forward pass. A baseline has only ``hidden``. The bits' logits are there if the
+    encoder has run, so not with given codes or with z from the prior.
     """
 
     hidden: Tensor  # (B, T, D), normalised, ready for the read-out
@@ -71,9 +71,8 @@ class FreeTransformer(nn.Module):
                 (B, T, n) for a baseline with a random prefix of n tokens. Any other baseline takes
                 None.
             at: documents and padding, from ``self.positions``; None: there are neither.
-            cache: keys and values of the tokens before, from ``new_cache``, to which those of
-                ``tokens`` are added. An encoder needs an empty one, as it reads from the first
-                token on.
+            cache: keys and values of earlier tokens, from ``new_cache``; this pass adds its own.
+                An encoder needs an empty cache, because it reads from the first token on.
 
         Raises:
             ValueError: the arguments do not fit the model or each other.
@@ -121,7 +120,7 @@ class FreeTransformer(nn.Module):
     ) -> Tensor:
         """Apply blocks L/2 + 1 … L, then RMSNorm, to x and the embedding r of z, both (B, T, D).
         With r None the decoder runs without z, as a baseline does. Tokens that share a code use
-        the r of the first of them. What it returns for a random prefix is left out.
+        their first token's r. Positions of a random prefix are left out of the result.
         """
         r = None if r is None else at_starts(r, at.span_starts)
         for n in range(self.config.lower_blocks, self.config.n_layers):

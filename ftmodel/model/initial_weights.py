@@ -6,8 +6,8 @@ from ftmodel.model.config import ModelConfig
 
 
 def draw_weights(model: nn.Module, config: ModelConfig) -> None:
-    """Normal with std 0.02, divided by √(2 L) for the decoder's projections into its residual
-    stream (GPT-2); token embeddings have ``config.embedding_std``, the latent's matrices
+    """Draw weights: normal with std 0.02, divided by √(2 L) for the decoder's projections into its
+    residual stream (GPT-2). Token embeddings have ``config.embedding_std``, the latent's matrices
     ``config.latent_std``. How soon z is used depends on both: LOG.md, 2026-11-21.
     """
     into_residual = (2 * config.n_layers) ** -0.5

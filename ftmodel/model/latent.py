@@ -31,7 +31,7 @@ class Latent(nn.Module):
 
     @property
     def blocks(self) -> list[nn.Module]:
-        """Of the encoder."""
+        """The encoder's blocks."""
         return self.encoder.blocks(self)
 
     def encode(self, x: Tensor, at: Positions) -> Tensor:
@@ -45,9 +45,9 @@ class Latent(nn.Module):
             return self.readout(self.norm(y)).float()
 
     def sample(self, o: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
-        """Embedding r (…, D) of z sampled from logits o (…, H) with ``noise`` (…, H), uniform on
-        [0, 1), and z itself (…). Differentiable in the post-sampler and in o; the
-        class ``Gradient`` in designs/design.py describes the gradient in o.
+        """Sample z (…) from logits o (…, H) with ``noise`` (…, H), uniform on [0, 1); returns its
+        embedding r (…, D) and z. Differentiable in the post-sampler and in o; the class
+        ``Gradient`` in designs/design.py describes the gradient in o.
         """
         return self.codebook.sample(o, noise, self.post_sampler)
 

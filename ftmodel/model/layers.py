@@ -39,18 +39,18 @@ class Attention(nn.Module):
         return x.transpose(1, 2)  # (B, N or M, T, E)
 
     def queries(self, q: Tensor, at: Positions) -> Tensor:
-        """(B, N, T, E) of q (B or 1, T or 1, D)."""
+        """Queries (B, N, T, E) from q (B or 1, T or 1, D)."""
         return rotate(self.heads(self.query(q), self.query_norm), at.rope)
 
     def keys_values(self, kv: Tensor, at: Positions) -> tuple[Tensor, Tensor]:
-        """Keys and values (B, M, T, E) of kv (B, T, D)."""
+        """Keys and values (B, M, T, E) from kv (B, T, D)."""
         k, v = self.key_value(kv).chunk(2, dim=-1)
         return rotate(self.heads(k, self.key_norm), at.rope), self.heads(v)
 
     def forward(
         self, q: Tensor, kv: Tensor, at: Positions, causal: bool, cache: LayerCache | None
     ) -> Tensor:
-        """q (B or 1, T or 1, D) and kv (B, T, D), at the same positions, give (B, T, D)."""
+        """Attend from q (B or 1, T or 1, D) to kv (B, T, D), at the same positions: (B, T, D)."""
         queries, (keys, values) = self.queries(q, at), self.keys_values(kv, at)
         past = 0
         if cache is not None:
@@ -63,7 +63,7 @@ class Attention(nn.Module):
 
     @staticmethod
     def causal_mask(queries: Tensor, past: int) -> Tensor:
-        """(T, S) of queries (B, N, T, E) after ``past`` positions."""
+        """Causal mask (T, S) for queries (B, N, T, E) after ``past`` positions."""
         t = queries.shape[2]
         return torch.ones(t, past + t, dtype=torch.bool, device=queries.device).tril(past)
 

@@ -1,5 +1,5 @@
-"""Metadata of settings, which are fields of dataclasses: limits, which one check and the docs read,
-and whether a baseline reads the setting.
+"""Metadata of settings, which are fields of dataclasses: their limits, which one check and the docs
+read, and whether a baseline reads the setting.
 """
 
 from dataclasses import MISSING, Field, field, fields, is_dataclass
@@ -7,7 +7,7 @@ from math import inf
 from operator import ge, gt, le, lt
 from typing import Any
 
-LATENT_ONLY = {"latent_only": True}  # of a setting that only a Free Transformer reads
+LATENT_ONLY = {"latent_only": True}  # marks a setting that only a Free Transformer reads
 COMPARISONS = {"at_least": ge, "above": gt, "at_most": le, "below": lt}
 
 

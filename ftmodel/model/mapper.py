@@ -1,8 +1,8 @@
 """The binary mapper with the post-sampler's table: logits of bits in, embedding of a code out.
 
-The paper samples H bits, writes the code as a one-hot vector of length 2^H, and multiplies it by a
-(2^H, D) table, with a straight-through gradient over *all* codes. Here the same forward value is a
-row look-up and the same gradient is computed without ever storing a (tokens, 2^H) tensor.
+The paper samples H bits (§ 3.4, eq. 6), writes the code as a one-hot vector of length 2^H (eq. 7),
+and multiplies it by a (2^H, D) table, with a straight-through gradient over *all* codes (eq. 8).
+Here the same value is a row look-up, and the same gradient never needs a (tokens, 2^H) tensor.
 
 Shapes: … any leading dimensions, N tokens, H bits, D width.
 """
@@ -28,13 +28,13 @@ def bit_table(bits: int, device: torch.device | None = None) -> Tensor:
 
 
 def pack_bits(bits: Tensor) -> Tensor:
-    """Codes d = Σ_h b_h 2^h (…) of bits (…, H)."""
+    """Codes d = Σ_h b_h 2^h (…) from bits (…, H): where the one-hot vector of eq. 7 is 1."""
     weights = 1 << torch.arange(bits.shape[-1], device=bits.device)
     return (bits.long() * weights).sum(-1)
 
 
 def signs(codes: Tensor, bits: int) -> Tensor:
-    """±1 (…, H), for bits 1 and 0, as integers, of codes (…)."""
+    """Bits of codes (…) as integers ±1, (…, H): 1 for a set bit, −1 for a clear one."""
     return (codes[..., None] >> torch.arange(bits, device=codes.device) & 1) * 2 - 1
 
 
@@ -46,7 +46,7 @@ def pinned_noise(codes: Tensor, bits: int) -> Tensor:
 
 
 def code_probabilities(p: Tensor) -> Tensor:
-    """G (…, 2^H): probability of each code when bit h is 1 with probability p[…, h]."""
+    """G (…, 2^H) of eq. 8: each code's probability when bit h is 1 with probability p[…, h]."""
     g = p.new_ones(*p.shape[:-1], 1)
     for h in range(p.shape[-1]):
         ph = p[..., h, None]
@@ -91,7 +91,7 @@ def logit_gradient(rho: Tensor, p: Tensor, table: Tensor, dtype: torch.dtype) ->
         rho: ρ = ∂loss/∂r (N, D).
         p: probabilities of the bits (N, H).
         table: W (2^H, D).
-        dtype: of the factors of the product W ρ. All else has the precision of p: the gradient of a
+        dtype: type of the factors in W ρ. All else has p's precision, because the gradient of a
             nearly certain bit is a small difference of large sums.
     """
     bits, low = p.shape[1], p.shape[1] // 2
@@ -109,8 +109,8 @@ class BinaryMapper(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, o: Tensor, noise: Tensor, table: Tensor) -> tuple[Tensor, Tensor]:
-        p = torch.sigmoid(o.float() if o.dtype.itemsize < 4 else o)
-        codes = pack_bits(noise < p)
+        p = torch.sigmoid(o.float() if o.dtype.itemsize < 4 else o)  # P(b_h = 1), eq. 6
+        codes = pack_bits(noise < p)  # eq. 7
         ctx.save_for_backward(p, codes, table)
         ctx.o_dtype = o.dtype
         ctx.product_dtype = (
@@ -131,7 +131,7 @@ class BinaryMapper(torch.autograd.Function):
         rho = rho.reshape(-1, rho.shape[-1])  # (N, D)
         grad_o = grad_table = None
         if ctx.needs_input_grad[2]:
-            # Y + G − detach(G) has the value Y: only sampled rows carry a gradient
+            # Y + G − detach(G), § 3.4, has the value Y: only sampled rows get a gradient
             grad_table = torch.zeros_like(table).index_add_(0, codes.flatten(), rho.to(table.dtype))
         if ctx.needs_input_grad[0]:
             with torch.autocast(p.device.type, enabled=False):
@@ -149,8 +149,8 @@ def binary_mapper(o: Tensor, noise: Tensor, table: Tensor) -> tuple[Tensor, Tens
         table: the post-sampler's embedding W, (2^H, D); row d belongs to d = Σ_h b_h 2^h.
 
     Returns:
-        r (…, D), differentiable in ``o`` (straight-through over all codes, Free Transformer § 3.4)
-        and in ``table``; codes (…), integers in 0 … 2^H − 1.
+        r (…, D), differentiable in ``o`` (straight-through over all codes, eq. 8 of the paper) and
+        in ``table``; codes (…), integers in 0 … 2^H − 1.
     """
     assert prod(o.shape) > 0
     r, codes = BinaryMapper.apply(o, noise, table)

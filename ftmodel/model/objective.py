@@ -19,12 +19,12 @@ from ftmodel.model.free_transformer import FreeTransformer
 
 
 def kl_per_bit(o: Tensor, prior: Tensor | None = None) -> Tensor:
-    """KL(Bernoulli(q) ‖ Bernoulli(p)), nats, same shape as o: cross-entropy − entropy, where q =
-    sigmoid(o), and p = sigmoid(``prior``), or 1/2 for None.
+    """KL(Bernoulli(q) ‖ Bernoulli(p)), nats, same shape as o: cross-entropy − entropy, where
+    q = sigmoid(o), and p = sigmoid(``prior``), or 1/2 for None.
 
-    The bits of z are independent, so the sum over H is the KL of z to its prior.
+    The bits of z are independent: the sum over H is the KL of z to its prior (eq. 4 of the paper).
     """
-    # the order of terms is that in which autograd adds up the gradient of o, to the bit
+    # to the bit: autograd adds up the gradient of o in the order of these terms
     entropy = F.softplus(o) - o * (q := o.sigmoid())
     return (LN2 if prior is None else F.softplus(prior) - prior * q) - entropy
 
@@ -38,7 +38,7 @@ class Loss:
     total: Tensor  # ce + beta * hinge, with a gradient of its own for a learned prior
     ce: Tensor  # cross-entropy; of a Free Transformer the reconstruction term
     kl: Tensor | None = None  # full KL to the prior, not the hinge
-    hinge: Tensor | None = None  # mean of max(0, KL_t − κ), as ``free_bits`` in designs/hinge.py
+    hinge: Tensor | None = None  # mean of max(0, KL_t − κ), eq. 5: see designs/hinge.py
     kl_of_bits: Tensor | None = None  # (H,), each bit's part of kl, without gradients
 
 
@@ -59,7 +59,7 @@ def training_loss(
         noise: (B, T, H), uniform on [0, 1), which samples z from the encoder; None for a baseline.
         kappa_bits: κ, the free bits per token; None for a baseline.
         documents: (B, T), the number of each token's document; None: each row is one document.
-        over_workers: the mean over data-parallel workers, for a hinge of a whole batch.
+        over_workers: averages a tensor over data-parallel workers, for a hinge of a whole batch.
         beta: β, 1 in the paper.
 
     Raises:
@@ -80,7 +80,7 @@ def training_loss(
         raise ValueError("kappa_bits: a Free Transformer is trained with a threshold κ, not None")
     o, prior = out.bit_logits, out.prior_logits
     of_bits = kl_per_bit(o, None if prior is None else prior.detach())  # (B, T, H)
-    kl = mean_over_spans(of_bits.sum(-1), at.span_starts)
+    kl = mean_over_spans(of_bits.sum(-1), at.span_starts)  # KL_t, eq. 4
     hinge = free_bits(kl, kappa_bits, model.config.latent.free_bits, documents, over_workers)
     total = ce + beta * hinge
     if prior is not None:
@@ -90,17 +90,17 @@ def training_loss(
 
 
 def kl_of_use(config: ModelConfig, kappa_bits: float) -> float:
-    """The KL to expect of a latent in use, bits per token: κ, but at most the latent's capacity.
+    """The KL to expect from a latent in use, bits per token: κ, but at most the latent's capacity.
     0 under a learned prior, whose KL may stay far below κ even if z is used.
     """
     return min(kappa_bits, config.latent_capacity) if config.latent.uniform_prior else 0.0
 
 
 def collapsed(kl_bits: Mapping[int, float], kappa_bits: float, steps: int) -> bool:
-    """Whether the latent has gone unused for a third of a training run of ``steps``: so far, each
-    KL over some of the last ``steps`` / 3 is below κ / 10. ``kl_bits`` has means over all steps
-    since the mean before, bits per token, by their last step. Such stretches may differ in length.
-    False before a third of the run, or if κ = 0. ``kappa_bits`` comes from ``kl_of_use``.
+    """Whether the latent has gone unused for a third of a training run of ``steps``: each KL over
+    some of the last ``steps`` / 3 is below κ / 10. ``kl_bits`` maps a step to the mean KL over all
+    steps since the entry before, bits per token; such stretches may differ in length. False before
+    a third of the run, or if κ = 0. ``kappa_bits`` comes from ``kl_of_use``.
     """
     now = max(kl_bits, default=0)
     late = [kl for step, kl in kl_bits.items() if 3 * (now - step) < steps]

@@ -69,7 +69,7 @@ class Positions:
     padding: Tensor | None = None  # (B,)
     # (B or 1, T) as in sharing.py: whose code each token uses; None: its own, or a given one
     span_starts: Tensor | None = None
-    prefix: int = 0  # of the T positions, how many a random prefix takes
+    prefix: int = 0  # how many of the T positions a random prefix takes
 
     @classmethod
     def of(
@@ -89,8 +89,8 @@ class Positions:
         relative. Masks cost time: pass None for rows without padding. A random prefix, between
         padding and tokens, has n more positions, counted as if they were tokens.
 
-        Raises ValueError if both are given, or documents after a cache, whose rows are of one
-        document; or if a shape does not fit ``tokens``.
+        Raises ValueError if both are given, if documents follow a cache, whose rows hold one
+        document each, or if a shape does not fit ``tokens``.
         """
         if documents is not None and padding is not None:
             raise ValueError("rows of several documents are packed, not padded")
@@ -120,14 +120,14 @@ class Positions:
             self.full, self.causal = self.dense(causal=False), self.dense(causal=True)
 
     def dense(self, causal: bool, first: int = 0, end: int | None = None) -> Tensor:
-        """The mask (B, 1, queries, T) of documents, for the queries first … end − 1."""
+        """Dense mask (B, 1, queries, T) of documents, for the queries first … end − 1."""
         assert self.documents is not None
         queries = self.documents[:, first:end, None]
         same = (queries == self.documents[:, None, :]).unsqueeze(1)
         return same.tril(first) if causal else same
 
     def read_after(self, padding: Tensor, start: int) -> None:
-        """A padding position still reads itself: a softmax over no key is NaN, times 0 as well."""
+        """Mask padding, which still reads itself: a softmax over no key is NaN, times 0 as well."""
         keys = torch.arange(start + len(self.rope), device=self.rope.device)  # (S,)
         queries = keys[start:, None]  # (T, 1)
         real = (keys >= padding[:, None]).unsqueeze(1)  # (B, 1, S)
@@ -137,7 +137,7 @@ class Positions:
         self.documents = real[:, 0, start:].long()
 
     def one(self, t: int, keys: int) -> "Positions":
-        """The t-th of these positions alone, which may read the first ``keys``."""
+        """Position t alone, which may read the first ``keys`` positions."""
         causal = self.causal
         if isinstance(causal, BlockMask):
             causal = self.dense(causal=True, first=t, end=t + 1)

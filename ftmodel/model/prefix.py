@@ -2,7 +2,7 @@
 (seed-conditioning, Nagarajan et al. 2025, arXiv 2504.15266). Like z, they are noise that a model
 may turn into a choice before it writes; unlike z, no encoder says which noise suits a text.
 
-The prefix c is uniform: n independent tokens of a vocabulary of its own, of 16, so that it has 4 n
+The prefix c is uniform: n independent tokens from its own vocabulary of 16, so it has 4 n
 bits. Hence p(x) = (1 / 16^n) Σ_c p(x | c). It is drawn by the noise of a row's first token, stands
 at the n positions before it, and is read by all tokens of the row; it is never predicted.
 
@@ -24,9 +24,9 @@ class RandomPrefix(nn.Module):
         self.weight = nn.Parameter(torch.empty(PREFIX_VOCABULARY, d_model))
 
     def forward(self, x: Tensor, noise: Tensor, padding: Tensor | None = None) -> Tensor:
-        """Embedded tokens x (B, T, D) after their prefix, (B, n + T, D); after padding (B,), which
-        stays in front. ``noise`` (B, T, n): on [0, 1), or what pins bits, which takes the last and
-        the first token of the vocabulary for −1 and 1.
+        """Put the prefix before embedded tokens x (B, T, D), behind any ``padding`` (B,), which
+        stays in front: (B, n + T, D). ``noise`` (B, T, n) is on [0, 1), or pins bits: −1 takes the
+        last token of the vocabulary, 1 the first.
         """
         n = noise.shape[-1]
         rows = torch.arange(len(x), device=x.device)
