@@ -34,7 +34,7 @@ MAX_GAIN = 0.1  # in standard errors: a doubling that gains no more is the last
 
 @dataclass(frozen=True)
 class Calibration:
-    """The choice, and the figures behind it in bits per token of the calibration text."""
+    """The choice, and the measurements behind it, bits per token of the calibration text."""
 
     particles: int  # per filter
     proposal: float  # share of the encoder's logits

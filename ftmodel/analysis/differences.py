@@ -21,7 +21,7 @@ LEVEL = 0.05  # the rule's significance level, two-sided
 REFUSED = 0.2  # p-values of ``equal_spreads`` below this one keep spreads from being pooled
 DRAWS = 20_000  # simulated, for that test's null distribution
 
-Sample = list[float]  # one figure for each seed of a model
+Sample = list[float]  # one measurement for each seed of a model
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ def interaction_squares(scores: Tensor, sizes: Tensor | None) -> float:
 
 @dataclass(frozen=True)
 class Difference:
-    """A figure of one model minus another's, means over the seeds of each."""
+    """A measurement of one model minus another's, means over the seeds of each."""
 
     mean: float
     documents: float | None  # standard error over documents; NaN for one document; None: not stored
@@ -116,7 +116,7 @@ class Pool:
 
 
 def pool_seeds(samples: Iterable[Sample]) -> Pool:
-    """Pool the spread over seeds of one figure; the models' means may differ."""
+    """Pool the spread over seeds of one measurement; the models' means may differ."""
     repeated = [sample for sample in samples if len(sample) > 1]
     variances = [variance(sample) for sample in repeated]
     freedoms = [len(sample) - 1 for sample in repeated]
@@ -161,10 +161,10 @@ def difference(
     documents: DocumentError | None = None,
     pool: Pool | None = None,
 ) -> Difference:
-    """Apply the rule for differences to one figure: one model's seeds minus another's.
+    """Apply the rule for differences to a measurement: one model's seeds minus another's.
 
-    ``documents``: if None, seeds alone decide. ``pool``: the same figure's spread over all models
-    measured in the same way, these two included; if None, the spread over these two.
+    ``documents``: if None, seeds alone decide. ``pool``: the measurement's spread over all
+    models measured in the same way, these two included; if None, its spread over these two.
 
     A difference between the means over seeds counts if it exceeds `threshold`, a t-test at 5 % over
     documents and seeds, and the spread of either model, the standard deviation over its seeds. The

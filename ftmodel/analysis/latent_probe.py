@@ -1,6 +1,6 @@
 """What z says about a label: a naive Bayes probe of sampled bits of z, which never reads a token.
 
-Its figures are variational lower bounds on information (Barber & Agakov 2003).
+Its measurements are variational lower bounds on information (Barber & Agakov 2003).
 docs/measurement/latent_probe.md has the derivation, and the upper bound that the ELBO gives.
 
 Shapes: n sequences, T tokens, H latent bits, S values of the label, K exponents.

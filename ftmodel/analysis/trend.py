@@ -1,4 +1,4 @@
-"""A line through one figure of models of several sizes, and what it predicts for a larger one.
+"""A line through a measurement of models of several sizes, and its prediction for a larger model.
 
 Ordinary least squares of y on x = ln N (log-linear), or of ln y on ln N (a power law). A size is
 one point, however many seeds it has: its seeds share its deviation from the line, and separate

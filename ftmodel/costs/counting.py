@@ -1,8 +1,8 @@
-"""What a training step multiplies and keeps, counted by torch on tensors without storage.
+"""FLOPs and bytes of a training step, counted by torch on tensors without storage.
 
 The step is ``training_loss`` and its backward pass, so a new design is counted like any other.
-Counts are affine in the numbers of blocks below and above the injection: two small models decide
-those of a large one (``whole``).
+Counts are affine in the numbers of blocks below and above the injection: two small models determine
+the counts of a large one (``whole``).
 
 Shapes: B = ``batch`` sequences of T = ``context`` tokens.
 """
@@ -39,10 +39,10 @@ from ftmodel.model.objective import training_loss
 
 aten = torch.ops.aten
 ATTENTION = aten._scaled_dot_product_flash_attention_for_cpu
-MANY_SEQUENCES = 1 << 16  # so that what a step multiplies once weighs nothing per token
+MANY_SEQUENCES = 1 << 16  # so that work done once per step counts for nothing per token
 ONE_BLOCK = 1 << 62  # elements, so that a product is a single block, whatever its shape
 
-Count = Callable[..., np.ndarray]  # of a model, as integers; its first argument is a ModelConfig
+Count = Callable[..., np.ndarray]  # integer counts of a model; the first argument is a ModelConfig
 
 
 def elements(module: nn.Module) -> int:
@@ -52,8 +52,8 @@ def elements(module: nn.Module) -> int:
 def undrawn_model(
     config: ModelConfig, vocab_size: int, device: str = "cuda", checkpointing: bool = False
 ) -> FreeTransformer:
-    """Without initial weights: to draw them takes as long as to count, even without storage. With
-    ``checkpointing`` the backward pass computes each block again.
+    """Make a model without drawing its weights, which would take as long as counting, even without
+    storage. With ``checkpointing`` the backward pass recomputes each block.
     """
     with patch.object(nn.init, "normal_"), patch.object(nn.init, "kaiming_uniform_"):
         model = FreeTransformer(config, vocab_size)
@@ -78,8 +78,8 @@ def remembered(count: Count) -> Count:
 
 
 def whole(count: Count) -> Count:
-    """``count``, affine in the numbers of blocks below and above the injection, from two models:
-    the smallest with blocks of the same kinds, and the next one on the line to the model itself.
+    """Extrapolate ``count``, affine in the numbers of blocks below and above the injection, from
+    two models: the smallest with the same kinds of blocks, and the next one towards the model.
     """
 
     @wraps(count)
@@ -106,16 +106,16 @@ def whole(count: Count) -> Count:
 
 @register_flop_formula(ATTENTION)
 def attention_flops(q: Any, k: Any, *_: Any, **__: Any) -> int:
-    """Of scores and weighted sums, given shapes: queries (B, N, T, E) and keys (B, M, S, E)."""
+    """FLOPs of scores and weighted sums, given shapes: queries (B, N, T, E), keys (B, M, S, E)."""
     return 4 * q[0] * q[1] * q[2] * q[3] * k[2]
 
 
 def flops_in(counter: FlopCounterMode, part: str = "") -> np.ndarray:
-    """What was counted of products, and of attention: all of it, or in the modules of a ``part`` of
-    the model, "blocks" or "latent".
+    """FLOPs of products and of attention, (2,): of the whole model, or of the modules of a
+    ``part``, "blocks" or "latent".
     """
     names = ["Global"]
-    if part:  # a module's count has those of the modules within it
+    if part:  # a module's count includes the modules within it
         inside = [n for n in counter.flop_counts if n.startswith(f"FreeTransformer.{part}.")]
         names = [n for n in inside if n.rpartition(".")[0] not in inside]
     total = np.zeros(2, dtype=object)
@@ -126,7 +126,7 @@ def flops_in(counter: FlopCounterMode, part: str = "") -> np.ndarray:
 
 
 class FusedNorm(torch.autograd.Function):
-    """RMSNorm as a kernel of a GPU has it: input and 1 / rms are kept, no normalised input."""
+    """RMSNorm as a fused GPU kernel: it keeps the input and 1 / rms, not the normalised input."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor) -> Tensor:
@@ -146,8 +146,8 @@ def fused_norm(x: Tensor, _shape: object, weight: Tensor, _eps: object) -> Tenso
 
 @contextmanager
 def on_device(device: str, in_blocks: bool) -> Iterator[None]:
-    """Within it, tensors have no storage, and the model's code, which sees those of a CPU, does
-    what it does on ``device``. Unless ``in_blocks``, what it divides into blocks is whole.
+    """Within this context tensors have no storage. The model's code sees CPU tensors, but does what
+    it does on ``device``; unless ``in_blocks``, work that it splits into blocks stays whole.
     """
     chunk_rows = cross_entropy.chunk_rows
 
@@ -164,8 +164,8 @@ def on_device(device: str, in_blocks: bool) -> Iterator[None]:
 
 
 class LiveBytes(TorchDispatchMode):
-    """Bytes of the storages that operators have made and that are alive, but for the parameters and
-    gradients of ``model``; ``copies`` of parameters, which autocast makes, apart.
+    """Counts bytes of live storages that operators made, without the parameters and gradients of
+    ``model``. Autocast's ``copies`` of parameters are counted apart.
     """
 
     def __init__(self, model: nn.Module) -> None:
@@ -194,7 +194,7 @@ class LiveBytes(TorchDispatchMode):
                 held[key] = self.made, storage.nbytes()
                 finalize(storage, held.pop, key)
         if not self.ended:
-            # its input is converted first, into a tensor of which no other operator knows
+            # its input is first converted, into a tensor that no other operator sees
             converts = operator is aten.log_softmax.int_out and args[0].dtype != result.dtype
             passing = result.nbytes if converts else 0
             self.most = max(self.most, self.kept + self.copied + passing)
@@ -202,7 +202,7 @@ class LiveBytes(TorchDispatchMode):
         return result
 
     def kept_since(self, made: int) -> int:
-        """Bytes of those that are not among the first ``made``, without copies."""
+        """Bytes of live storages, without copies, that were made after the first ``made``."""
         return sum(n for number, n in self.live.values() if number > made)
 
     @property
@@ -214,7 +214,7 @@ class LiveBytes(TorchDispatchMode):
         return sum(n for _, n in self.copies.values())
 
     def end(self, *_: object) -> None:
-        """Leave ``most`` as it is from now on."""
+        """Keep ``most`` as it is from now on."""
         self.ended = True
 
 
@@ -232,7 +232,7 @@ def step_data(config: ModelConfig, batch: int) -> tuple[Tensor | None, ...]:
 def step_loss(
     model: FreeTransformer, data: tuple[Tensor | None, ...], half: bool = False
 ) -> Tensor:
-    """With bf16 autocast if ``half``; nothing but its graph is kept."""
+    """Compute the loss, under bf16 autocast if ``half``; only its graph stays alive."""
     inputs, targets, noise, documents = data
     assert inputs is not None and targets is not None
     with torch.autocast("cpu", torch.bfloat16, enabled=half):
@@ -241,7 +241,7 @@ def step_loss(
 
 @whole
 def sizes(config: ModelConfig, vocab_size: int) -> np.ndarray:
-    """Elements of all parameters, of those of a block, and of the post-sampler."""
+    """Elements of all parameters, of one block, and of the post-sampler."""
     with FakeTensorMode():
         model = undrawn_model(config, vocab_size)
     table = model.latent.post_sampler.numel() if model.latent else 0
@@ -250,11 +250,11 @@ def sizes(config: ModelConfig, vocab_size: int) -> np.ndarray:
 
 @whole
 def step_flops(config: ModelConfig, vocab_size: int) -> np.ndarray:
-    """Of a step of MANY_SEQUENCES: products in blocks of the decoder; their attention, over all T
-    positions; both in modules of the latent; and all that is in no module: read-out and mapper.
+    """FLOPs of a step of MANY_SEQUENCES: products in decoder blocks; attention there, over all T
+    positions; both in the latent's modules; products outside modules: read-out and mapper.
 
     Products in float32 have two kernels on a CPU, so they are counted under autocast. Attention's
-    scores count once: its backward pass as twice the forward pass.
+    scores count once: the backward pass counts as twice the forward pass.
     """
     with on_device("cuda", in_blocks=False):
         model = undrawn_model(config, vocab_size)
@@ -283,9 +283,9 @@ def step_bytes(
 def loss_bytes(
     config: ModelConfig, vocab_size: int, batch: int, half: bool, checkpointing: bool, device: str
 ) -> np.ndarray:
-    """Of a model whose last block is ``config``'s: bytes that the loss keeps, and the most that are
-    there beyond what the blocks keep and copies of parameters, while the loss is computed or the
-    backward pass is in the block.
+    """Bytes that the loss keeps, in a model whose last block is ``config``'s; and the peak beyond
+    what blocks keep and copies of parameters, while the loss is computed or the backward pass is in
+    that block.
     """
     with on_device(device, in_blocks=True):
         model = undrawn_model(config, vocab_size, device, checkpointing)

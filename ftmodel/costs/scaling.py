@@ -1,4 +1,4 @@
-"""Weak scaling: speed of a training step on N GPUs, each with a batch of a fixed size of its own.
+"""Weak scaling: speed of a training step on N GPUs, each with its own batch of a fixed size.
 
 Computed, not measured. A collective operation on n bytes takes (Thakur, Rabenseifner & Gropp 2005,
 Optimization of Collective Communication Operations in MPICH; α latency of a hop, β bandwidth)
@@ -7,8 +7,8 @@ Optimization of Collective Communication Operations in MPICH; α latency of a ho
     all-reduce                   2 log₂ N α + 2 (N − 1) / N · n / β     NCCL's double binary trees
                                  (Sanders, Speck & Träff 2009)
 
-β is what each GPU sends in a second: NVLink's within a node; across nodes NCCL has a ring for each
-network card, so that a node sends with all its cards at once, and β is the lesser of the two.
+β is what each GPU sends per second: NVLink's rate within a node. Across nodes NCCL has a ring for
+each network card, so a node sends with all its cards at once, and β is the lesser of the two.
 
 P parameters of 4 bytes; sharding follows Rajbhandari et al. 2020 (ZeRO, arXiv 1910.02054, § 7):
 
@@ -31,12 +31,12 @@ BUCKET = 25 << 20  # bytes; torch's DistributedDataParallel
 
 @dataclass(frozen=True)
 class Interconnect:
-    """How GPUs are joined; the defaults of `pipelines.plan` are 80 % of a DGX H100's."""
+    """How GPUs are connected; the defaults of `pipelines.plan` are 80 % of a DGX H100's."""
 
-    nvlink: float  # bytes that a GPU sends to its node's others in a second
-    network: float  # bytes that it sends to other nodes in a second, each by its own card
-    per_node: int  # GPUs of a node
-    latency: float  # seconds of a hop
+    nvlink: float  # bytes per second that a GPU sends within its node
+    network: float  # bytes per second that it sends to other nodes, by its own card
+    per_node: int  # GPUs per node
+    latency: float  # seconds per hop
     overlap: float  # share of the transfers that can run behind computation, 0 … 1
 
     def bandwidth(self, gpus: int) -> float:
@@ -57,7 +57,7 @@ class Traffic:
 def traffic(
     config: ModelConfig, vocab_size: int, gpus: int, sharded: bool, accumulate: int
 ) -> Traffic:
-    """Of a step of ``accumulate`` micro-batches; the batch does not matter."""
+    """Traffic of a step of ``accumulate`` micro-batches; the batch size does not matter."""
     total, block, _ = map(int, sizes(config, vocab_size))
     blocks = config.n_layers + config.n_encoder_blocks
     if not sharded:
@@ -74,7 +74,7 @@ class Step:
 
     compute: float
     transfer: float
-    exposed: float  # of the transfer, what no computation hides
+    exposed: float  # the part of the transfer that no computation hides
 
     @property
     def total(self) -> float:
@@ -82,14 +82,14 @@ class Step:
 
     @property
     def efficiency(self) -> float:
-        """Speed of a GPU relative to that of one alone."""
+        """Speed of a GPU, relative to one GPU alone."""
         return self.compute / self.total
 
 
 def step(
     compute: float, sent: Traffic, gpus: int, joined: Interconnect, sharded: bool, accumulate: int
 ) -> Step:
-    """A step whose computation takes ``compute`` seconds on every GPU."""
+    """Time a step whose computation takes ``compute`` seconds on every GPU."""
     transfer = sent.bytes / joined.bandwidth(gpus) + sent.hops * joined.latency
     room = compute if sharded else compute / accumulate * 2 / 3
     return Step(compute, transfer, transfer - min(joined.overlap * transfer, room))

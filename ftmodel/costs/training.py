@@ -16,7 +16,7 @@ class Parameters:
 
 
 def parameters(config: ModelConfig, vocab_size: int) -> Parameters:
-    """Raises ValueError as FreeTransformer does."""
+    """Count parameters; raises ValueError as FreeTransformer does."""
     total, _, table = sizes(config, vocab_size)
     return Parameters(int(total), int(table))
 
@@ -31,7 +31,7 @@ class Flops:
     """
 
     decoder: float  # blocks and read-out
-    encoder: float  # its blocks, over all T positions, its read-out, and that of a learned prior
+    encoder: float  # its blocks, over all T positions, its read-out, and a learned prior's
     mapper: float  # from logits to r: the gradient over all 2^H codes, or a linear map
 
     @property
@@ -41,11 +41,11 @@ class Flops:
 
 def flops_per_token(config: ModelConfig, vocab_size: int) -> Flops:
     """FLOPs of training, per token, at full context. A causal block reads (T + 1) / 2 positions on
-    average; with attention within documents fewer, and this is an upper bound.
+    average; with attention within documents it reads fewer, so this is an upper bound.
     """
     t = config.context
     products, attention, encoder, rest = step_flops(config, vocab_size) / (MANY_SEQUENCES * t)
-    # what is in no module of a baseline is its read-out
+    # in a baseline only the read-out is outside modules
     *_, readout = step_flops(replace(config, latent_bits=0), vocab_size) / (MANY_SEQUENCES * t)
     causal = attention * (t + 1) / (2 * t)
     return Flops(products + causal + readout, encoder, rest - readout)
@@ -63,7 +63,7 @@ class Memory:
     parameters: float  # float32
     gradients: float  # float32
     optimizer: float  # AdamW's two moments, float32
-    gathered: float  # unsharded copies that a sharded model holds for the moment
+    gathered: float  # unsharded copies that a sharded model holds for a moment
     weight_copies: float  # bf16 copies of the matrices, which autograd keeps
     activations: float  # that autograd keeps; with activation checkpointing, inputs of blocks
     loss: float  # gradients of the read-out; logits of a chunk, or what a block holds, if more
@@ -87,9 +87,9 @@ def memory(
     where autocast allows it if ``half``.
 
     Replicas (DDP) hold everything, and gradients twice: once more in the buckets that reduce them.
-    Sharded models (FSDP) hold 1 / workers of parameters, gradients and moments, and unsharded in
-    float32: one block with its gradient and the next one prefetched; with their gradients, the
-    parameters of no block (embeddings, read-out, post-sampler).
+    Sharded models (FSDP) hold 1 / workers of parameters, gradients and moments. Unsharded in
+    float32 they hold one block with its gradient, the next one prefetched, and the parameters
+    outside blocks (embeddings, read-out, post-sampler) with their gradients.
 
     With activation checkpointing the sum is an upper bound: autocast drops its copies of weights
     when the forward pass ends.
