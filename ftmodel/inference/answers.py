@@ -51,8 +51,8 @@ class LowerHalf:
         rows: Tensor,
         noise: Tensor | None = None,
     ) -> None:
-        """Arguments as in ``score_answers``, all on one device; padding None for none at all;
-        ``noise`` (B, P, n) draws a random prefix.
+        """Read prompts and answers. Arguments as in ``score_answers``, all on one device; padding
+        None if there is none; ``noise`` (B, P, n) draws a random prefix.
         """
         p, a, device = prompts.shape[1], answers.shape[1], prompts.device
         self.model, self.rows, self.lengths = model, rows, (p, a - 1)
@@ -75,8 +75,8 @@ class LowerHalf:
 
     def predict(self, r: Tensor | None, noise: Tensor | None) -> Tensor:
         """Activations (N, D) that predict the answers' tokens, answer by answer, given the
-        embeddings of z of the prompts, (B, P, D), and the noise that draws z of the answers from
-        the prior, (B, A − 1, H); None for a baseline.
+        embeddings r (B, P, D) of the prompts' z and the noise (B, A − 1, H) that draws the answers'
+        z from the prior; None for a baseline.
         """
         cache = new_cache(self.model.config, self.lengths[0])
         hidden = self.model.upper(self.x, r, self.at, cache)[self.rows, -1:]  # (R, 1, D)
@@ -113,11 +113,10 @@ def score_answers(
         answers: (R, A), A ≥ 1, padded on the right; padding may hold any token.
         lengths: (R,), tokens of each answer, at least 1.
         rows: (R,), the index 0 … B − 1 of the prompt that each answer continues.
-        draws: None for a baseline; for one with a random prefix K times noise (B, P, n) or longer;
-            else K times noise (B, P + A − 1, H), uniform on [0, 1): at the prompt's positions it
-            samples the encoder's bits, at the answer's those of the prior, the same noise for all
-            answers to a prompt, so that under the uniform prior they are
-            compared under the same z. Noise at padding is not used.
+        draws: None for a baseline. With a random prefix, K times noise (B, P, n) or longer. Else K
+            times noise (B, P + A − 1, H), uniform on [0, 1), which samples z from the encoder at
+            the prompt's positions, from the prior at the answer's. All answers to a prompt share
+            it, so the uniform prior gives them the same z. Noise at padding is not used.
 
     Raises ValueError for arguments that do not fit each other.
     """
@@ -155,10 +154,10 @@ def score_answers(
 def read_out(
     model: FreeTransformer, hidden: list[Tensor], targets: Tensor, lengths: Tensor
 ) -> AnswerScores:
-    """Scores from activations (N, D), one tensor for each of K samples, that predict ``targets``
-    (N,), the tokens of answers of ``lengths`` (R,) one after the other.
+    """Score activations (N, D), one tensor for each of K samples, that predict ``targets`` (N,):
+    the tokens of all answers, one after the other, with ``lengths`` (R,).
 
-    A few answers at a time: the logits of all tokens could take more memory than all else.
+    It takes a few answers at a time: the logits of all tokens could need more memory than all else.
     """
     most = max(1, READ_OUT_ELEMENTS // model.readout.out_features)  # tokens at a time
     group = (lengths.cumsum(0) - 1) // most
@@ -176,7 +175,7 @@ def read_out(
             total = token.new_zeros(len(part)).index_add_(0, answer, token)
             sums.append(total)
             if len(states) > 1:  # one sample needs no weights
-                # log P(a_<t | z_k): the sum over all tokens before, less those of earlier answers
+                # log P(a_<t | z_k): the sum over all earlier tokens, less the earlier answers'
                 earlier = token.cumsum(0) - token - (total.cumsum(0) - total)[answer]
                 logits = logits + (earlier[:, None] - norm)
             mixture = logits if mixture is None else torch.logaddexp(mixture, logits)
@@ -190,7 +189,7 @@ def read_out(
 def log_normalizer(logits: Tensor) -> Tensor:
     """log Σ_v exp(logits_v), nats, (n, 1) in float64, of float32 logits (n, V).
 
-    ``log_softmax`` of a CPU adds up each row by a few running sums in float32: unlikely tokens are
+    On a CPU ``log_softmax`` adds up each row by a few running sums in float32: unlikely tokens are
     rounded away beside a likely one, and log P comes out too high, by some 10⁻⁵ nats per token at
     V = 49152.
     """
@@ -209,8 +208,8 @@ def log_mean_exp(log_probs: Tensor) -> Tensor:
 def monte_carlo_error(log_probs: Tensor) -> Tensor:
     """Monte Carlo standard error, nats, (R,), of log_mean_exp of log_probs (K, R); NaN for K = 1.
 
-    Delta method for the logarithm of a mean (Casella & Berger 2002, Statistical Inference,
-    theorem 5.5.24): of weights w_k = P(answer | prompt, z_k), std(w) / (√K mean(w)).
+    Delta method for the logarithm of a mean (Casella & Berger 2002, Statistical Inference, theorem
+    5.5.24): std(w) / (√K mean(w)), with weights w_k = P(answer | prompt, z_k).
     """
     k = len(log_probs)
     if k == 1:

@@ -1,7 +1,7 @@
 """Upper bounds on the NLL of held-out chunks of text, per chunk, in nats.
 
 A Free Transformer's cross-entropy under the posterior z is not a language-model loss: z has read
-the tokens that it helps to predict. Comparable with a baseline's NLL are upper bounds (in
+the tokens that it helps to predict. To compare with a baseline's NLL, take an upper bound (in
 expectation over the samples) on the true NLL −log p(x) = −log Σ_z p(x | z) p(z):
 
     ELBO     E_q [−log p(x | z)] + KL(q(z | x) ‖ p(z))                  (Kingma & Welling 2014)
@@ -9,8 +9,8 @@ expectation over the samples) on the true NLL −log p(x) = −log Σ_z p(x | z)
     prior    −log (1/K) Σ_k p(x | z_k),  z_k ~ p                        (the same, with q = p)
 
 A learned prior p(z_t | x_≤t), or p(z_t | x_≤t, z_<t) if it is recurrent, makes p(z) the product of
-these factors: the joint p(x, z) goes from left to right. The KL is then that of each q(z_t | x) to
-its factor.
+these factors: the joint p(x, z) goes from left to right. The KL is then taken from each q(z_t | x)
+to its factor.
 
 All three treat the z of a whole chunk as one sample; filtering.py has the token-by-token bound by
 which models are compared, sequence_bound.py the bound for one z per sequence.
@@ -36,12 +36,12 @@ from ftmodel.model.mapper import pack_bits
 from ftmodel.model.positions import Positions
 
 LOGITS = 1 << 21  # computed at once: more do not stay in a CPU's cache
-NOISE_STEPS = 1 << 24  # of float32 noise on [0, 1), which is a multiple of 2^-24
+NOISE_STEPS = 1 << 24  # float32 noise on [0, 1) is a multiple of 2^-24
 
 
 @dataclass
 class Bounds:
-    """Nats per chunk, (S,) each, but where a shape is given."""
+    """Bounds in nats per chunk, (S,) each unless a shape is given."""
 
     ce: Tensor  # reconstruction: mean over K posterior samples of −log p(x | z)
     kl: Tensor
@@ -53,20 +53,20 @@ class Bounds:
 
 
 def importance_bound(log_weights: Tensor, k: int) -> Tensor:
-    """IWAE-k, nats, (S,), of log weights (K, S): the mean over the K // k disjoint groups of k."""
+    """IWAE-k, nats, (S,), from log weights (K, S): the mean over K // k disjoint groups of k."""
     groups = log_weights.shape[0] // k
     grouped = log_weights[: groups * k].unflatten(0, (groups, k))
     return (log(k) - grouped.logsumexp(1)).mean(0)
 
 
 def sums(values: Tensor, segment_ids: Tensor) -> Tensor:
-    """Sums (S, …) by chunk of values (B, T, …), float64; segment_ids as in ``latent_bounds``."""
+    """Sum values (B, T, …) by chunk: (S, …), float64; segment_ids as in ``latent_bounds``."""
     totals = values.new_zeros(int(segment_ids.max()) + 1, *values.shape[2:], dtype=torch.float64)
     return totals.index_add_(0, segment_ids.flatten(), values.flatten(0, 1).double())[1:]
 
 
 def token_nll(model: FreeTransformer, hidden: Tensor, targets: Tensor) -> Tensor:
-    """−log p of each of targets (B, T), nats, (B, T); hidden (B, T, D) as in ``Output``."""
+    """−log p of each target (B, T), nats, (B, T), given ``Output.hidden`` (B, T, D)."""
     weight = model.readout.weight
     rows = max(1, LOGITS // len(weight))
     chunks = zip(hidden.flatten(0, 1).split(rows), targets.flatten().split(rows), strict=True)
@@ -89,8 +89,8 @@ def exact_nll(
 def checked(
     draw: Callable[[], Tensor], model: FreeTransformer, inputs: Tensor, targets: Tensor
 ) -> Callable[[], Tensor]:
-    """``draw`` of noise (B, T, H); raises ValueError if the noise or the targets do not fit inputs
-    (B, T), and for a baseline.
+    """Check the targets, and wrap ``draw`` to check its noise (B, T, H). Raises ValueError if
+    either does not fit inputs (B, T), and for a baseline.
     """
     check_like("targets", targets, inputs.shape, inputs)
     if model.latent is None:
@@ -132,8 +132,8 @@ def sampled_probability(o: Tensor) -> Tensor:
 
 
 def log_density_ratio(bits: Tensor, p: Tensor, q: Tensor) -> Tensor:
-    """log p(z) / q(z), (…), of z with ``bits`` (…, H) that are 1 with probability p under the prior
-    and q under the distribution that z is drawn from, (…, H) or (…, 1) each.
+    """log p(z) / q(z), (…), for z with ``bits`` (…, H). A bit is 1 with probability p under the
+    prior, q under the distribution that z is drawn from, (…, H) or (…, 1) each.
     """
     return (torch.where(bits, p, 1 - p) / torch.where(bits, q, 1 - q)).log().sum(-1)
 
@@ -148,7 +148,7 @@ def prior_probability(logits: Tensor | None, like: Tensor) -> Tensor:
 
 
 def kl_of_bits(q: Tensor, p: Tensor) -> Tensor:
-    """KL(Bernoulli(q) ‖ Bernoulli(p)), nats, same shape as q, of probabilities inside (0, 1)."""
+    """KL(Bernoulli(q) ‖ Bernoulli(p)), nats, same shape as q, for probabilities inside (0, 1)."""
     return (
         -torch.special.entr(q) - torch.special.entr(1 - q) - q * p.log() - (1 - q) * (1 - p).log()
     )
@@ -183,7 +183,7 @@ def latent_bounds(
     q = sampled_probability(model.encode(inputs, x, at))  # P(bit = 1), (B, T, H)
 
     def nll(hidden: Tensor) -> Tensor:
-        """−log p(x | z), nats, (S,), by activations (B, T, D) under that z."""
+        """−log p(x | z), nats, (S,), from activations (B, T, D) under that z."""
         return sums(token_nll(model, hidden, targets), ids)
 
     ce, kl, log_w, log_p = [], [], [], []

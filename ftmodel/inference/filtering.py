@@ -16,12 +16,12 @@ over z_≤t ~ p(z_≤t | x_≤t), which K particles approximate (sequential Mont
               drawn by their weights (systematically: Carpenter, Clifford & Fearnhead 1999), with
               their keys and values, and weigh 1 / K again.
 
-The product of the estimates is an unbiased estimate of p(x) (Del Moral 2004, § 7.4.1), so that −log
-of it is in expectation at least the NLL (Maddison et al. 2017, Filtering Variational Objectives). A
-proposal may depend on all of x, as the encoder's posterior does, for the product is an
+The product of the estimates is an unbiased estimate of p(x) (Del Moral 2004, § 7.4.1), so its −log
+is in expectation at least the NLL (Maddison et al. 2017, Filtering Variational Objectives). A
+proposal may depend on all of x, as the encoder's posterior does, because the product is an
 importance-sampling estimate with z and ancestors as its variables. Its variance grows linearly with
-the length of a chunk, where that of importance sampling over a whole chunk, as in the bounds of
-bounds.py, grows exponentially.
+the length of a chunk. With importance sampling over a whole chunk, as in bounds.py, the variance
+grows exponentially.
 
 If several tokens share a latent code, a particle draws it at the first of them and keeps it; a
 particle that is resampled in between goes on with its ancestor's code. One z for a whole sequence
@@ -57,7 +57,7 @@ from ftmodel.model.mapper import pack_bits
 
 def tokens_by_chunk(segment_ids: Tensor) -> tuple[Tensor, Tensor]:
     """Lengths (S,) of the chunks that ``segment_ids`` (B, T) number, and the index (S, T') of each
-    one's tokens among all B · T; 0 past its end.
+    chunk's tokens among all B · T; 0 past its end.
     """
     ids = segment_ids.flatten()
     lengths = ids.bincount()[1:]
@@ -66,8 +66,8 @@ def tokens_by_chunk(segment_ids: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def systematic(weights: Tensor, uniform: Tensor) -> Tensor:
-    """Indices (n, K) of the particles drawn by weights (n, K), which add up to 1: those in whose
-    share of [0, 1] the points (uniform + 0 … K − 1) / K lie, uniform (n,) on [0, 1).
+    """Draw K particles by weights (n, K), which add up to 1: indices (n, K) of the shares of [0, 1]
+    that hold the points (uniform + 0 … K − 1) / K, with ``uniform`` (n,) on [0, 1).
     """
     k = weights.shape[1]
     points = (uniform[:, None] + torch.arange(k, device=weights.device)) / k
@@ -75,14 +75,14 @@ def systematic(weights: Tensor, uniform: Tensor) -> Tensor:
 
 
 def stratified(noise: Tensor, shift: Tensor) -> Tensor:
-    """Noise (N, K, H) whose K numbers for a bit are (0 … K − 1 + shift) / K in a random order, by
+    """Noise (N, K, H) whose K numbers for a bit are (0 … K − 1 + shift) / K in a random order, from
     independent noise (N, K, H) and ``shift`` (N, H), all uniform on the multiples of 2^-24 in
-    [0, 1); and so is each of the new numbers, independently of those of the particle's other bits.
+    [0, 1). Each new number is uniform there too, independently of its particle's other bits.
 
-    Each particle thus draws its z from the proposal as before, which is all that an unbiased
-    estimate needs, but a bit of probability q is set in ⌊K q⌋ or ⌈K q⌉ of K particles (Latin
-    hypercube: McKay, Beckman & Conover 1979; in filters: Gerber & Chopin 2015, Sequential
-    quasi-Monte Carlo, § 3).
+    So each particle draws its z from the proposal as before, which is all that an unbiased estimate
+    needs. But a bit of probability q is set in ⌊K q⌋ or ⌈K q⌉ of K particles (Latin hypercube:
+    McKay, Beckman & Conover 1979; in filters: Gerber & Chopin 2015, Sequential quasi-Monte Carlo,
+    § 3).
     """
     places = (noise.argsort(1) * NOISE_STEPS) + (shift[:, None] * NOISE_STEPS).long()
     return (places // noise.shape[1]).float() / NOISE_STEPS
@@ -96,12 +96,12 @@ class Particles:
     def __init__(self, model: FreeTransformer, capacity: int) -> None:
         self.model, self.cache = model, new_cache(model.config, capacity)
         self.filled = self.cache[model.config.lower_blocks :]
-        self.rows = 0  # that the decoder is made for; the first one takes any number
+        self.rows = 0  # rows that the decoder was built for; PlainDecoder accepts any number
         self.decoder: FastDecoder | PlainDecoder = PlainDecoder(model, self.cache)
 
     def read(self, x: Tensor, codes: Tensor) -> Tensor:
-        """Activations (n, K, D) after the next token of n chunks, with z = codes (n, K); x (n, D)
-        are those of the lower half. Chunks after the first n have ended.
+        """Read the next token of n chunks, with z = codes (n, K) and the lower half's x (n, D):
+        activations (n, K, D). Chunks after the first n have ended.
         """
         n, k = codes.shape
         if self.filled[0].length and self.rows != n * k:
@@ -113,7 +113,7 @@ class Particles:
         return hidden.unflatten(0, (n, k))
 
     def move(self, chunks: Tensor, ancestors: Tensor) -> None:
-        """Let the particles of ``chunks`` (m,) go on as their ``ancestors`` (m, K), 0 … K − 1."""
+        """Replace the particles of ``chunks`` (m,) by their ``ancestors`` (m, K), 0 … K − 1."""
         first = chunks[:, None] * ancestors.shape[1]
         source = (first + ancestors).flatten()
         target = (first + torch.arange(ancestors.shape[1], device=first.device)).flatten()
@@ -125,12 +125,12 @@ class Particles:
 def propose(
     latent: Latent, x: Tensor, before: Tensor, noise: Tensor, o: Tensor | None, share: float
 ) -> tuple[Tensor, Tensor]:
-    """z (n, K) of the proposal, drawn with ``noise`` (n, K, H), and log p(z) / π(z), (n, K), or ()
-    where that is 0.
+    """Draw z (n, K) from the proposal with ``noise`` (n, K, H). Also returns log p(z) / π(z),
+    (n, K), or () where that is 0.
 
     The prior reads x (n, D) of the lower half and the particles' activations (n, K, D) at the token
-    ``before``. The proposal's logits are the prior's or, given the encoder's ``o`` (n, H), these
-    with a ``share`` and the prior's with the rest.
+    ``before``. The proposal's logits are the prior's or, given the encoder's ``o`` (n, H), a mean
+    in which these weigh ``share`` and the prior's 1 − ``share``.
     """
     prior = latent.prior(x[:, None], before)
     p = prior_probability(prior, x)
@@ -166,8 +166,8 @@ def filtering_bound(
         segment_ids: as in ``latent_bounds``.
         resample_below: the effective sample size under which particles are resampled, as a share
             of K; 0 never resamples, which leaves the prior-sample bound.
-        proposal: the share of the encoder's logits in those that propose z, the rest being the
-            prior's: 0 is the prior, 1 the posterior.
+        proposal: the encoder's share of the logits that propose z, the rest being the prior's: 0 is
+            the prior, 1 the posterior.
         stratify: whether the particles of a chunk draw their z together: see ``stratified``.
 
     Raises:

@@ -40,7 +40,7 @@ class ActiveRows:
         )
 
     def select(self, rows: Tensor, index: Tensor) -> "ActiveRows":
-        """Of these only ``rows``, which are ``index`` of all rows."""
+        """Keep only ``rows`` of the b rows, which stand at ``index`` in the whole batch."""
         noise, draws = (None if x is None else x[:, rows] for x in (self.noise, self.draws))
         padding = None if self.padding is None else self.padding[rows]
         cache = [layer.select(rows, layer.capacity) for layer in self.cache]
@@ -77,7 +77,7 @@ def generate(
         until: called after each token with all new ones, (B, n); returns (B,), which rows are
             finished. A finished row is not computed any more: it repeats its last token, whatever
             ``until`` says later. Generation ends when all are finished.
-        rounded: this model's weights, to be used for new tokens in place of its own.
+        rounded: this model's rounded weights, which replace its own for new tokens.
 
     Raises:
         ValueError: the sequences would not fit the model's context, the temperature is negative,
@@ -156,8 +156,8 @@ def prefill(
     padding: Tensor | None,
     rounded: RoundedWeights | None,
 ) -> tuple[ActiveRows, Tensor]:
-    """Draw all random numbers and read the prompt, its z from the encoder; returns all rows and the
-    activations (B, D) that predict their first new token. Arguments as in ``generate``.
+    """Draw all random numbers and read the prompt, with z from the encoder; returns all rows and
+    the activations (B, D) that predict their first new token. Arguments as in ``generate``.
     """
     (b, p), device = prompt.shape, prompt.device
     padding = padding.to(device) if padding is not None and padding.any() else None

@@ -1,5 +1,5 @@
-"""Cross-entropy of two texts while the latent code of one is changed, a few bits at a time, into
-that of the other. For designs with one latent code per sequence.
+"""Cross-entropy of two texts while the latent code of one becomes the other's, a few bits at a
+time. For designs with one latent code per sequence.
 
 Like the swap of z, this is a reconstruction cross-entropy, not a language-model loss.
 
@@ -22,10 +22,10 @@ SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)  # of the bits in which two z differ
 class PathCE:
     """−log p(text | z), nats, by how many of the differing bits are the other text's: (F, S)."""
 
-    start: Tensor  # of the text that the path begins at
-    end: Tensor  # of the other
-    random: Tensor  # of the first, with as many bits changed that are chosen at random
-    end_random: Tensor  # of the other, with the same changes
+    start: Tensor  # the text that the path begins at
+    end: Tensor  # the other text
+    random: Tensor  # the first text, with as many bits changed, chosen at random
+    end_random: Tensor  # the other text, with the same changes
 
 
 @torch.inference_mode()
@@ -38,8 +38,8 @@ def posterior(model: FreeTransformer, texts: Tensor, rows: int) -> Tensor:
 
 
 def paths(bits: Tensor, other: Tensor, generator: Generator) -> tuple[Tensor, Tensor]:
-    """Bits (F, S, H) from ``bits`` (S, H) to ``other`` (S, H) in a random order; and with as many
-    changed that are chosen at random.
+    """Change ``bits`` (S, H) into ``other`` (S, H) step by step in a random order: (F, S, H). The
+    second path changes as many bits, chosen at random.
     """
     differ = bits != other
     order, any_order = torch.rand(2, *bits.shape, generator=generator)
@@ -54,8 +54,8 @@ def paths(bits: Tensor, other: Tensor, generator: Generator) -> tuple[Tensor, Te
 def interpolated_ce(
     model: FreeTransformer, texts: Tensor, q: Tensor, donor: Tensor, rows: int, generator: Generator
 ) -> PathCE:
-    """Cross-entropy of all but the first token of texts (S, T + 1) and of their donors on the path
-    between a z of each, drawn once with ``q`` (S, H), as ``posterior`` gives it.
+    """Cross-entropy of all but the first token of texts (S, T + 1), and of their donors, on the
+    path between their z, each drawn once with ``q`` (S, H), as ``posterior`` gives it.
 
     Args:
         donor: (S,), the index of the text that each path leads to; on the CPU, as ``q`` is.
@@ -68,7 +68,7 @@ def interpolated_ce(
     at = model.positions(texts[:, :-1])
 
     def ce(of: Tensor, path: Tensor) -> Tensor:
-        """Of texts (S, T + 1) along bits (F, S, H): (F, S)."""
+        """Cross-entropy of texts (S, T + 1) along bits (F, S, H): (F, S)."""
         parts = []
         for text, z in zip(of.split(rows), path.split(rows, dim=1), strict=True):
             x = model.lower(text[:, :-1], at)

@@ -1,7 +1,7 @@
 """Where the z of a generation comes from: the prior, a seed, given codes, or given noise.
 
-All of them give noise. With it the z of the prompt's positions is sampled from the encoder, bit h
-being [noise_h < q_h], and that of new tokens from the prior, [noise_h < p_h].
+All of them give noise. It samples z from the encoder at the prompt's positions, bit h being
+[noise_h < q_h], and from the prior at new tokens, [noise_h < p_h].
 
 Shapes: B rows, P prompt tokens, N new tokens, T = P + N, H latent bits.
 """
@@ -32,10 +32,10 @@ class LatentSource(ABC):
         """
 
     def of_new_tokens(self, noise: Tensor) -> Tensor:
-        """What samples the z of new tokens, given their part (B, N, H) of ``noise``: the same, or
-        −1 where a bit of given codes is set and 1 where it is not.
+        """Noise that samples the z of new tokens, from their part (B, N, H) of ``noise``: the same,
+        or −1 where a bit of given codes is set and 1 where it is not.
 
-        Raises ValueError if the codes cannot be those of such tokens.
+        Raises ValueError if the codes do not fit such tokens.
         """
         return noise
 

@@ -21,8 +21,8 @@ def with_codes(
     cache: list[LayerCache] | None = None,
 ) -> Output:
     """Read tokens (B, T) with z = ``codes`` (B, T), integers. Other arguments as in
-    ``FreeTransformer.forward``. Tokens that share a latent code use that of the first of them;
-    after a cache their codes must be equal. Raises ValueError for a baseline and for codes of
+    ``FreeTransformer.forward``. Tokens that share a latent code use the first token's; after a
+    cache their codes must be equal. Raises ValueError for a baseline and for codes of
     another shape or outside 0 … 2^H − 1.
     """
     if model.latent is None:
@@ -67,11 +67,11 @@ def upper_from_prior(
 ) -> tuple[Tensor, Tensor]:
     """``FreeTransformer.upper`` with z drawn from the prior by ``noise`` (B, T, H), uniform on
     [0, 1), as in ``Latent.draw``: activations (B, T, D) and z (B, T). Where the noise is NaN, a
-    token keeps the code of the token before; after a cache it must be NaN for all but the first of
-    those that share a code.
+    token keeps the code of the token before; after a cache it must be NaN at all tokens of a span
+    but the first.
 
     After a cache a recurrent prior needs ``before`` (B, D), ``Output.hidden`` of the last token
-    that was read. It makes the pass go token by token.
+    that was read. A recurrent prior makes the pass go token by token.
     """
     latent = model.latent
     assert latent is not None

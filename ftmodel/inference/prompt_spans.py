@@ -1,6 +1,6 @@
 """The latent code of a span that a prompt begins and new tokens continue, where tokens share codes.
 
-In the paper's design the encoder gives the codes of a prompt, and the prior those of new tokens. If
+In the paper's design the encoder gives a prompt's codes, and the prior the codes of new tokens. If
 new tokens reused the prompt's last latent code, they would depend on an encoder that saw only part
 of the span, which never happens in training. So the code of a prompt's last span is drawn,
 approximately, from the model's own posterior,
@@ -12,7 +12,7 @@ where p(z) is the prior at its first token, given the tokens up to there and the
 by sampling importance resampling (Rubin 1988): half of C candidates are proposed by the prior, half
 by the encoder, z has weight p(z) Π p(x_{t+1} | x_≤t, z) / (p(z) / 2 + q(z) / 2), and one of them is
 drawn by weight. It is approximate where few of the candidates suit the prompt: where a long prompt
-settles more bits of z than log2 C, and the encoder does not know them. The z of earlier spans is
+determines more than log2 C bits of z, and the encoder does not know them. The z of earlier spans is
 the encoder's, as in the paper.
 
 Shapes: B rows, P prompt tokens, N new tokens, H latent bits, D model width, C candidates.
@@ -40,9 +40,9 @@ def is_pinned(noise: Tensor) -> Tensor:
 
 
 def candidate_noise(noise: Tensor) -> Tensor:
-    """Noise (C, B, H) for candidates, of noise (B, H) for one: uniform on [0, 1) each, a fixed set
-    of points rotated by ``noise`` (Cranley & Patterson 1976), the first of which is ``noise``. What
-    is outside [0, 1) pins a bit and remains.
+    """Noise (C, B, H) for C candidates, from noise (B, H) for one: uniform on [0, 1) each, a fixed
+    set of points rotated by ``noise`` (Cranley & Patterson 1976), the first being ``noise`` itself.
+    Values outside [0, 1) pin a bit and stay.
     """
     fixed = torch.Generator().manual_seed(0)
     points = torch.rand(CANDIDATES, 1, noise.shape[-1], generator=fixed)
@@ -58,9 +58,9 @@ def settled_noise(
     padding: Tensor | None,
     encoded: tuple[Tensor, Tensor] | None = None,
 ) -> Tensor:
-    """Noise (B, P, H) by which the encoder's z of prompts (B, P) is, in their last span, drawn from
-    p(z | prompt): ``noise`` (B, P, H), uniform on [0, 1), but for −1 and 1 at that span's start.
-    The same noise where each token reads its own z.
+    """Draw the z of each prompt's last span from p(z | prompt), and pin it: ``noise`` (B, P, H),
+    uniform on [0, 1), but −1 and 1 at that span's start. Prompts are (B, P). Where each token reads
+    its own z, the noise stays as it is.
 
     Args:
         padding: (B,), leading positions that hold no token; None: there are none.
@@ -100,7 +100,7 @@ def settled_noise(
         mixture = (1 + log_density_ratio(bits, q, p).exp()).log()  # (p + q) / p
         log_weights.append(-mixture - (nll * inside[:, first:]).sum(1))
     shares = torch.stack(log_weights, dim=1).softmax(1).cumsum(1)  # (B, C)
-    # by the noise of the next token, which reads no z of its own; without one, no token weighs the
+    # by the noise of the next token, which reads no z of its own; without one, nothing weighs the
     # candidates, and z is the first, which is the prior's
     after = (last + 1).clamp(max=prompt.shape[1] - 1)
     point = (noise[rows, after, 0] * (after > last)).clamp(min=0).double()
@@ -112,9 +112,9 @@ def settled_noise(
 def noise_of_new_tokens(
     model: FreeTransformer, noise: Tensor, codes: Tensor, padding: Tensor | None
 ) -> Tensor:
-    """Noise (B, N, H) by which all new tokens of a span have one z: that of the prompt's ``codes``
-    (B, P), if the span begins there, else the one that ``noise`` (B, N, H) draws at its start, and
-    NaN for the others.
+    """Noise (B, N, H) that gives all new tokens of a span one z: the prompt's ``codes`` (B, P) if
+    the span begins there, else the z that ``noise`` (B, N, H) draws at its start, with NaN at its
+    other tokens.
     """
     length = codes.shape[1] + noise.shape[1]
     starts = span_starts(model.config.latent, length, codes.device, padding=padding)

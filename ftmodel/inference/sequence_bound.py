@@ -1,15 +1,15 @@
 """The NLL of a model with one z, or one random prefix, per sequence, exact or bounded from above,
 per chunk, in nats.
 
-p(x) = Σ_z p(x | z) p(z) is summed as it is written where H is small. Else it is estimated by
-importance sampling, every second z proposed by the encoder and the others by the prior, and all of
-them weighed by the mixture of both,
+p(x) = Σ_z p(x | z) p(z) is summed directly where H is small. Else it is estimated by importance
+sampling: the encoder proposes every second z, the prior the others, and all are weighed by the
+mixture of both,
 
     −log (1/K) Σ_k p(x | z_k) p(z_k) / π(z_k),    π = s q(z | x) + (1 − s) p(z),
 
-where s is the share of the encoder's. It is unbiased for p(x), as each proposal has its fixed share
+where s is the encoder's share. It is unbiased for p(x), as each proposal has its fixed share
 of the samples, and no weight exceeds p(x | z) / (1 − s) (Owen & Zhou 2000, Safe and effective
-importance sampling): an encoder that is surer than it should be does little harm.
+importance sampling): an overconfident encoder does little harm.
 
 Shapes: B rows, T tokens, H latent bits, K samples, S chunks.
 """
@@ -38,12 +38,12 @@ from ftmodel.model.config import ModelConfig
 from ftmodel.model.free_transformer import FreeTransformer
 from ftmodel.model.mapper import bit_table, pack_bits
 
-MOST_ENUMERATED = 8  # bits of a z of which every value is taken
+MOST_ENUMERATED = 8  # bits of a z whose values are all summed
 
 
 def default_proposal(design: LatentDesign, kappa_bits: float = 0.0) -> float:
-    """The share of the encoder's logits in a filter's proposal of z, by the design and by κ in bits
-    per token, if it is known; docs/measurement/particles.md has what this was chosen from.
+    """The encoder's share of the logits in a filter's proposal of z, by the design and by κ in bits
+    per token, if it is known. docs/measurement/particles.md says what it was chosen from.
     """
     if design.shared_codes and not design.one_code:
         return 0.25
@@ -60,7 +60,7 @@ def enumerable(config: ModelConfig) -> bool:
 def enumerated_nll(
     model: FreeTransformer, inputs: Tensor, targets: Tensor, segment_ids: Tensor | None = None
 ) -> Tensor:
-    """NLL (S,), exact; arguments as in ``latent_bounds``. The upper half runs 2^H times."""
+    """Exact NLL, nats, (S,); arguments as in ``latent_bounds``. The upper half runs 2^H times."""
     latent = model.latent
     assert latent is not None and enumerable(model.config)
     bits = bit_table(model.config.latent_bits, inputs.device).bool()
@@ -87,9 +87,9 @@ def prefix_bound(
 
         −log (1/K) Σ_k p(x | c_k),  c_k uniform,  K = ``samples``;
 
-    exact where n = 1 and K is a multiple of 16, as the first token of c takes evenly spaced values,
-    from a random one on. Arguments as in ``latent_bounds``, with noise (B, T, n), but for one chunk
-    in a row at most, at its beginning: it has the prefix of the row. Raises ValueError otherwise.
+    exact where n = 1 and K is a multiple of 16, because the first token of c takes evenly spaced
+    values from a random start. Arguments as in ``latent_bounds``, with noise (B, T, n), but a row
+    holds at most one chunk, at its beginning, with the row's prefix. Raises ValueError otherwise.
     """
     check_like("targets", targets, inputs.shape, inputs)
     ids = chunk_ids(inputs, segment_ids)

@@ -30,8 +30,8 @@ class SwappedCE:
 
 
 def another_document(document: Tensor, generator: Generator) -> Tensor:
-    """For each of S texts the index of one drawn from the other documents, (S,), of the documents
-    (S,) that they are from. Raises ValueError if all are from the same.
+    """For each of S texts, draw the index of a text from another document, (S,), given the
+    ``document`` (S,) of each. Raises ValueError if all texts are from one document.
     """
     if len(document.unique()) < 2:
         raise ValueError("all texts are from one document")
@@ -46,9 +46,9 @@ def codes_by_source(
     donor: Tensor,
     generator: Generator,
 ) -> SwappedCE:
-    """Codes (S, T) of each source, given the probabilities (S, T, H) of the bits of the texts' own
-    posterior, the ``starts`` (1, T) of spans that read one z, and what draws codes of the ``prior``
-    with noise (S, T, H).
+    """Draw codes (S, T) from each source. Bits of the texts' own posterior have probabilities q
+    (S, T, H); tokens of a span, whose first is at ``starts`` (1, T), read one z; ``prior`` draws
+    codes with noise (S, T, H).
     """
     codes = at_starts(pack_bits(torch.rand(q.shape, generator=generator) < q), starts)
     first = torch.arange(codes.shape[1]) if starts is None else starts[0]
@@ -77,7 +77,7 @@ def swapped_ce(
         donor: (S,), the index of the text whose z takes the place of a text's own.
         samples: draws of z from each source, over which the mean is taken.
         rows: texts that are computed at once.
-        generator: on the CPU, of all z.
+        generator: on the CPU, draws all z.
     """
     assert model.latent is not None, "a baseline has no z to swap"
     device = texts.device
