@@ -43,7 +43,7 @@ def fused() -> Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]:
     try:
         compiled = torch.compile(of_logits, dynamic=False)
         compiled(torch.zeros(2, 2, device="cuda"), torch.zeros(2, 1, device="cuda").long())
-    except Exception as error:  # of the compiler, of Triton, of the driver
+    except Exception as error:  # from the compiler, Triton or the driver
         reason = next(iter(str(error).splitlines()), repr(error))
         warnings.warn(f"the loss is slower, as it cannot be compiled ({reason})", stacklevel=2)
         return of_logits
@@ -104,7 +104,7 @@ def linear_cross_entropy(hidden: Tensor, weight: Tensor, targets: Tensor) -> Ten
     """Mean over tokens of the cross-entropy of logits ``hidden @ weight.T``, nats, in float32.
 
     Args:
-        hidden: (N, D). Products have its type, or that of autocast; softmax and loss are float32.
+        hidden: (N, D). Products have its type, or autocast's; softmax and loss are float32.
         weight: the read-out's, (V, D).
         targets: (N,), integers in 0 … V − 1.
 

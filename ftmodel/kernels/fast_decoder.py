@@ -59,7 +59,7 @@ class DecodingBlock:
 
         q, e = attention.query.out_features, attention.head_width  # q: N E
         kv = attention.key_value.out_features // 2
-        # keys a position: 2 where r is read as memory; r's are in the last B rows of qkv
+        # keys per position: 2 where r is read as memory; r's are in the last B rows of qkv
         self.slots = 2 if isinstance(attention, MemoryAttention) else 1
         self.key_value = matrix(attention.key_value.weight, rows * self.slots, rounded)
         qkv = block.attention_norm.weight.new_zeros(rows * self.slots, q + 2 * kv)
@@ -85,8 +85,8 @@ class DecodingBlock:
         self.gate, self.up = self.wide.chunk(2, dim=-1)
 
     def read(self, x: Activation, both: Activation, rope: Tensor, mask: Tensor | None) -> None:
-        """``Block.forward``, in place on x, which queries come from; keys and values come from the
-        last rows of ``both``, whose first are x, or which is x; with r as memory from all its rows.
+        """Run ``Block.forward`` in place on x, which queries come from. Keys and values come from
+        the last rows of ``both``, which begins with x or is x; with r as memory, from all its rows.
 
         ``rope`` (E / 2,) belongs to the position, ``mask`` (B, 1, 1, S) is added to the scores.
         """
@@ -129,10 +129,10 @@ class FastDecoder:
         rounded: RoundedWeights | None = None,
         codes: Tensor | None = None,
     ) -> None:
-        """``cache``: filled by a forward pass over the first tokens of B rows, at least from the
-        injection on, if ``read`` is not called; ``padding`` (B,) as in ``Positions.of``;
-        ``rounded``: this model's weights; ``codes`` (B,): z of the last of these tokens, for a next
-        one that keeps it.
+        """Continue a forward pass that filled ``cache`` with the first tokens of B rows, at least
+        from the injection on if ``read`` is not called. ``padding`` (B,) is as in ``Positions.of``,
+        ``rounded`` this model's weights, ``codes`` (B,) z of the last token, for a next one that
+        keeps it.
         """
         assert cache[-1].keys is not None, "an empty cache: the first tokens go through the model"
         rows, _, capacity, _ = cache[-1].keys.shape
@@ -165,8 +165,8 @@ class FastDecoder:
 
     def read(self, tokens: Tensor, noise: Tensor | None, before: Tensor | None = None) -> Tensor:
         """Read tokens (B,) with z of the prior, drawn with ``noise`` (B, H) as by ``Latent.draw``,
-        or kept where it is NaN; None for a baseline; returns hidden (B, D), as in ``Output``. A
-        recurrent prior needs that of the token ``before``.
+        or kept where it is NaN; None for a baseline. Returns hidden (B, D), as in ``Output``. A
+        recurrent prior needs the hidden state of the token ``before``.
         """
         rope, mask = self.rope[self.position], self.readable()
         torch.index_select(self.embedding, 0, tokens, out=self.x.x)
@@ -201,12 +201,12 @@ class FastDecoder:
         return self.x.normalized(self.gain)
 
     def logits(self, hidden: Tensor) -> Tensor:
-        """Next-token logits (B, V) of what ``read`` returned."""
+        """Next-token logits (B, V) from what ``read`` returned."""
         return self.readout.times(hidden)
 
 
 class PlainDecoder:
-    """The same by the model's forward pass: for any precision, wrapped blocks, and as reference."""
+    """Decodes by the model's forward pass: for any precision, wrapped blocks, and as reference."""
 
     def __init__(
         self,
@@ -224,7 +224,7 @@ class PlainDecoder:
         return self.upper(x, self.codes, at)
 
     def at(self, tokens: Tensor) -> Positions:
-        """Of the next tokens (B,), of which only number and device matter."""
+        """Positions of the next tokens (B,); only their number and device matter."""
         start = self.cache[-1].length
         return self.model.positions(tokens[:, None], start, padding=self.padding)
 
@@ -258,7 +258,7 @@ def next_codes(
 
 
 def readable(block: nn.Module) -> bool:
-    """Whether FastDecoder computes what this block does, which nothing wraps or shards."""
+    """Whether FastDecoder can compute this block, which nothing wraps or shards."""
     known = (Attention, MemoryAttention)
     return type(block) is Block and type(block.attention) in known
 
@@ -270,7 +270,7 @@ def decoder(
     rounded: RoundedWeights | None = None,
     codes: Tensor | None = None,
 ) -> FastDecoder | PlainDecoder:
-    """The fastest decoder that runs the model; ValueError for ``rounded`` weights of another."""
+    """Choose the model's fastest decoder; ValueError for another model's ``rounded`` weights."""
     weight = model.embedding.weight
     exact = weight.dtype == torch.float32 and not torch.is_autocast_enabled(weight.device.type)
     fast = exact and all(map(readable, model.blocks))

@@ -1,6 +1,6 @@
 """Attention within documents by FlexAttention (Dong et al. 2024, arXiv 2412.05496), on a GPU.
 
-Scores are not kept, and of the mask only which blocks of positions to read, (T / BLOCK)². Shapes:
+Scores are not stored. The mask stores only which blocks of positions to read, (T / BLOCK)². Shapes:
 B batch, T positions, N heads, M key-value heads, E head width.
 """
 
@@ -12,20 +12,20 @@ import torch
 from torch import Tensor
 from torch.nn.attention.flex_attention import BlockMask, flex_attention
 
-BLOCK = 128  # queries, and keys, of which FlexAttention leaves out those that need no score
+BLOCK = 128  # queries and keys of a block; FlexAttention skips blocks that need no score
 
 
 def listed(blocks: Tensor) -> tuple[Tensor, Tensor]:
-    """How many of each row's blocks are True, and all blocks of a row, these first."""
+    """Number of True blocks in each row, and indices of a row's blocks, the True ones first."""
     first = blocks.int().argsort(dim=-1, descending=True, stable=True)
     return blocks.sum(-1, dtype=torch.int32), first.int()
 
 
 def document_blocks(documents: Tensor, causal: bool) -> BlockMask:
     """Let a query read the keys of its own document, as ``documents`` (B, T) number them; if
-    ``causal``, those that are not later.
+    ``causal``, no later ones.
 
-    A block is left out, or read without asking ``may_read``, by its smallest and largest number.
+    A block is skipped, or read without asking ``may_read``, by its smallest and largest number.
     ``create_block_mask`` would find the same blocks, but makes T² elements unless it is compiled.
     """
     length, last = documents.shape[1], documents[:, -1:]
@@ -55,8 +55,8 @@ def compiled() -> Any:
 def flex_attend(
     queries: Tensor, keys: Tensor, values: Tensor, mask: BlockMask, grouped: bool
 ) -> Tensor:
-    """Attention of (B, N, T, E) to (B, M, T, E). Uncompiled code would make all scores, so on a GPU
-    it is compiled: with the block around it, or else by itself.
+    """Attention of (B, N, T, E) to (B, M, T, E). Uncompiled code would store all scores, so on a
+    GPU it is compiled: with the block around it, or else by itself.
     """
     alone = queries.is_cuda and not torch.compiler.is_compiling()
     attention: Any = compiled() if alone else flex_attention
@@ -80,7 +80,7 @@ def flex_works(device: torch.device, width: int) -> bool:
             documents = torch.zeros(1, BLOCK, dtype=torch.long, device=device)
             run = torch.compile(trial, fullgraph=True)  # raises even if dynamo suppresses errors
             run(x, document_blocks(documents, True)).sum().backward()
-    except Exception as error:  # of the compiler, of Triton, of the driver
+    except Exception as error:  # from the compiler, Triton or the driver
         reason = next(iter(str(error).splitlines()), repr(error))
         warnings.warn(f"document masks grow as T²: FlexAttention fails ({reason})", stacklevel=2)
         return False

@@ -1,4 +1,4 @@
-"""Replace parts of a model by faster ones that compute the same."""
+"""Replaces parts of a model by faster ones that compute the same."""
 
 from typing import Any, TypeVar
 

@@ -1,6 +1,6 @@
 """Float32 matrix products by the faster of the two libraries in PyTorch's CPU wheels.
 
-PyTorch multiplies by MKL, which keeps to AVX2 on processors other than Intel's: on a Zen 5 core
+PyTorch multiplies by MKL, which uses only AVX2 on processors other than Intel's: on a Zen 5 core
 95 GFLOP/s, where oneDNN's AVX-512 kernels reach 220. Results are equal up to rounding.
 
 Shapes: … any leading dimensions, N rows in all, I inputs, O outputs.
@@ -32,13 +32,13 @@ def onednn_is_faster(a: Tensor) -> bool:
 
 
 def suits(a: Tensor, b: Tensor) -> bool:
-    """Whether oneDNN computes a bᵀ (…, O) of a (…, I) and b (O, I) faster."""
+    """Whether oneDNN computes a bᵀ (…, O), for a (…, I) and b (O, I), faster."""
     if not onednn_is_faster(a) or b.dtype != a.dtype or torch.is_autocast_enabled("cpu"):
         return False
     return a.numel() * len(b) >= MIN_MULTIPLICATIONS
 
 
-if not hasattr(torch.ops.ftmodel, "onednn_product"):  # of this process: files may have copies
+if not hasattr(torch.ops.ftmodel, "onednn_product"):  # once per process: a file may have copies
     library = torch.library.Library("ftmodel", "DEF")
     library.define("onednn_product(Tensor a, Tensor b) -> Tensor")
 
@@ -52,7 +52,7 @@ if not hasattr(torch.ops.ftmodel, "onednn_product"):  # of this process: files m
 
 
 def product(a: Tensor, b: Tensor, buffer: Tensor | None = None) -> Tensor:
-    """a bᵀ (…, O) of a (…, I) and b (O, I), no gradient; ``buffer`` (N, O) may hold the result."""
+    """a bᵀ (…, O) for a (…, I), b (O, I); no gradient; ``buffer`` (N, O) may hold the result."""
     if suits(a, b):
         return torch.ops.ftmodel.onednn_product(a, b)
     return F.linear(a, b) if buffer is None else torch.mm(a, b.t(), out=buffer)
@@ -68,7 +68,7 @@ def product_as(dtype: torch.dtype, a: Tensor, b: Tensor) -> Tensor:
 
 
 def weight_gradient(grad: Tensor, x: Tensor) -> Tensor:
-    """gradᵀ x (O, I) of grad (N, O) and x (N, I)."""
+    """gradᵀ x (O, I) for grad (N, O) and x (N, I)."""
     if not suits(grad, x.t()):
         return grad.t() @ x
     if grad.shape[1] < x.shape[1]:  # the first factor is copied

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from ftmodel.kernels.product import onednn_is_faster
 from ftmodel.model.free_transformer import FreeTransformer
 
-# multiply-adds of a product from which on oneDNN is used: a call of it costs 10 µs, of MKL 1
+# multiply-adds from which on a product uses oneDNN: its call costs 10 µs, a call of MKL 1
 MIN_MULTIPLICATIONS = 1 << 20
 LEAST_ROUNDED = 1 << 18  # elements of a matrix that is worth rounding
 
@@ -26,7 +26,7 @@ class Matrix:
         self.onednn = onednn_is_faster(weight) and rows * weight.numel() >= MIN_MULTIPLICATIONS
 
     def times(self, x: Tensor, out: Tensor | None = None) -> Tensor:
-        """x Wᵀ (B, O) of x (B, I), written into ``out`` if there is one."""
+        """x Wᵀ (B, O) for x (B, I), written into ``out`` if there is one."""
         if not self.onednn:
             return torch.mm(x, self.transposed, out=out)
         y = self.by_onednn(x)
@@ -64,7 +64,7 @@ class RoundedWeights:
     """A model's large matrices rounded to bfloat16, for many generations; half its memory."""
 
     def __init__(self, model: FreeTransformer) -> None:
-        """Raises ValueError if the model is not on a CPU, or that does not multiply bfloat16."""
+        """Raises ValueError unless the model is on a CPU that multiplies bfloat16 itself."""
         self.model = model
         if model.embedding.weight.device.type != "cpu" or not bf16_products():
             raise ValueError("it needs a model on a CPU with AVX512-BF16 or AMX")
@@ -78,6 +78,6 @@ class RoundedWeights:
 
 
 def matrix(weight: Tensor, rows: int, rounded: RoundedWeights | None = None) -> Matrix:
-    """``weight`` (O, I) for products with so many rows, of ``rounded`` if it is there."""
+    """Prepare ``weight`` (O, I) for products with ``rows`` rows, rounded if ``rounded`` has it."""
     packed = None if rounded is None else rounded.packed.get(weight)
     return Matrix(weight, rows) if packed is None else RoundedMatrix(packed)

@@ -5,8 +5,8 @@ the 6 digits of their product, '=', the smaller prime, 'x' and the larger one:
 
     hgfedcba010403=101x103
 
-Everything after the first blank is scored. A product has one pair of factors, so that of the exact
-bits all are the product's and none the factors'. In this order next-token prediction has to know,
+Everything after the first blank is scored. A product has one pair of factors, so all exact bits
+belong to the product and none to the factors. In this order next-token prediction has to know,
 digit by digit, which numbers are products of two such primes, and then to factor one. With a z at
 the blanks that holds the pair, 2 log2(143) − 1 = 13.3 bits, the product is a multiplication and the
 factors are copies of z. There are 10 296 sequences, few enough to be learned by heart in time.
@@ -36,7 +36,7 @@ def sample_sequences(n: int, generator: Generator) -> Tensor:
 
 
 def as_sequences(smaller: Tensor, larger: Tensor) -> Tensor:
-    """The sequences (n, 22) of pairs of factors, (n,) each."""
+    """Sequences (n, 22) of pairs of factors, (n,) each."""
 
     blanks = (BLANK + torch.arange(BLANKS)).expand(len(smaller), -1)
     equals, times = (torch.full_like(smaller, sign)[:, None] for sign in (EQUALS, TIMES))
@@ -51,7 +51,7 @@ def digits(numbers: Tensor, count: int) -> Tensor:
 
 
 def exact_log_probability(sequences: Tensor) -> Tensor:
-    """log P(sequence) in nats, (n,), of sequences (n, 22); −inf for what is no product of two such
+    """log P(sequence) in nats, (n,), of sequences (n, 22); −inf unless it is a product of two such
     primes with its factors in order.
 
     Two draws give a pair of different primes, one draw a square.

@@ -7,8 +7,8 @@ the arm's 3 nodes from the start to the goal:
     654321ab|fg|bc|hi|cd|ae|ij|ah|ef|agefg
 
 The labels of the 10 nodes are a uniform draw without repetition from 12, the edges stand in a
-uniformly random order. Everything after the first blank is scored: of the exact bits, log2(3) are
-the goal's and the rest the edges'; none are the start's and the path's, which follow from what
+uniformly random order. Everything after the first blank is scored: log2(3) of the exact bits belong
+to the goal and the rest to the edges. Start and path have none, because they follow from what
 stands before. A model that has not learned to go back from the goal pays log2(3) bits more at the
 path's first node; given that one, each further node is looked up in one edge.
 
@@ -45,7 +45,7 @@ class PathStar:
 
     degree: int  # arms
     arm: int  # nodes of an arm, without the start
-    labels: int  # that nodes are drawn from: as many as there are nodes or more, at most 26
+    labels: int  # to draw nodes from: as many as there are nodes or more, at most 26
     blanks: int = 6  # 1 … 9
     reverse: bool = False  # write the path from the goal to the start
 
@@ -81,14 +81,14 @@ class PathStar:
         return torch.cat((opening, shuffled, start, goal, self.written(path)), dim=1)
 
     def written(self, path: Tensor) -> Tensor:
-        """Paths (n, arm) in the order in which sequences have them, and back again."""
+        """Turn paths (n, arm) into the order in which sequences have them, and back again."""
         return path.flip(1) if self.reverse else path
 
     def log_probability(self, sequences: Tensor) -> Tensor:
         """log P(sequence) in nats, (n,), of sequences (n, row); −inf for any other.
 
-        All sequences are equally probable. Of the equally likely ways to draw labels, order and
-        goal, as many give one sequence as there are orders of the arms, degree!.
+        All sequences are equally probable. Labels, order and goal are drawn in equally likely ways,
+        and degree! of them give the same sequence: one for each order of the arms.
         """
         draws = lgamma(self.labels + 1) - lgamma(self.labels - self.edges)
         draws += lgamma(self.edges + 1) + log(self.degree)
@@ -96,7 +96,7 @@ class PathStar:
         return torch.where(self.is_path_star(sequences), log_p, -torch.inf)
 
     def is_path_star(self, sequences: Tensor) -> Tensor:
-        """Whether a star, its start, an arm's end and that arm stand there, (n,) booleans."""
+        """Whether each row is a star, its start, an arm's end and that arm, (n,) booleans."""
         n, bar_id = len(sequences), self.labels + self.blanks
         parts = (self.blanks, 3 * self.edges, 2, self.arm)
         blanks, edges, query, path = sequences.split(parts, dim=1)
