@@ -1,7 +1,7 @@
 """The arms of an experiment: what was run, with which seeds, and what was measured.
 
 An arm is all runs that differ only in their seed. Arms are compared by their bound alone: the
-cross-entropy of a Free Transformer under its own posterior is no language-model loss.
+cross-entropy of a Free Transformer under its own posterior is not a language-model loss.
 """
 
 from collections import defaultdict
@@ -23,7 +23,7 @@ from pipelines.config.schema import Run
 class OverSeeds(Estimate):
     """A mean over the seeds of an arm."""
 
-    spread: float = nan  # type: ignore[misc]  # sample standard deviation; NaN: of one seed
+    spread: float = nan  # type: ignore[misc]  # sample standard deviation; NaN for one seed
 
 
 def over_seeds(estimates: list[Estimate]) -> OverSeeds:
@@ -44,7 +44,7 @@ def over_seeds(estimates: list[Estimate]) -> OverSeeds:
 
 
 def looseness(figures: Figures) -> float:
-    """See Arm.looseness; of one run."""
+    """One run's looseness; see Arm.looseness."""
     if figures.filtering is None:
         return 0.0
     others = [bound.mean for bound in (figures.elbo, figures.iwae, figures.prior) if bound]
@@ -68,12 +68,12 @@ class Arm:
 
     @property
     def first(self) -> RunResults:
-        """Any of the runs, for what they have in common."""
+        """Any of the runs, for what they share."""
         return self.runs[0]
 
     @property
     def run(self) -> Run:
-        """The specification of the first; all but seed and parent is that of the arm."""
+        """The first run's specification; the arm's runs share all of it except seed and parent."""
         return self.first.run
 
     @property
@@ -97,7 +97,7 @@ class Arm:
 
     @property
     def additions(self) -> tuple[int, int]:
-        """What a baseline has beside its model: tokens of a random prefix, and further blocks."""
+        """What a baseline adds to its model: tokens of a random prefix, and further blocks."""
         return self.run.random_prefix, self.run.extra_blocks
 
     @property
@@ -152,7 +152,7 @@ class Arm:
 
     @property
     def collapse(self) -> str:
-        """`collapsed`, or of how many seeds, or nothing."""
+        """`collapsed` if all seeds did, else how many seeds did; empty if none."""
         if not self.collapsed or len(self.collapsed) == len(self.runs):
             return "collapsed" if self.collapsed else ""
         return f"{len(self.collapsed)} of {len(self.runs)} collapsed"
@@ -176,18 +176,18 @@ class Arm:
         return over_seeds([run.bound(unit or self.unit) for run in self.runs])
 
     def bounds(self, unit: str | None = None) -> list[float]:
-        """That of each seed."""
+        """The bound of each seed."""
         return [run.bound(unit or self.unit).mean for run in self.runs]
 
     def looseness(self, unit: str | None = None) -> float:
         """How far the bound may lie above the NLL, mean over seeds: half the variance of its log
-        estimate, twice that if it did not converge, where it says too little; or as far as another
-        of its bounds lies below. 0 of an exact NLL.
+        estimate, doubled without convergence, where it says too little; or the distance down to
+        another of its bounds, if that is more. 0 for an exact NLL.
         """
         return fmean(looseness(run.figures(unit or self.unit)) for run in self.runs)
 
     def mean_of(self, estimate: Callable[[RunResults], Estimate | None]) -> OverSeeds | None:
-        """Over the seeds that have the estimate, or None if none has."""
+        """Mean over the seeds that have the estimate; None if none has."""
         estimates = [each for run in self.runs if (each := estimate(run))]
         return over_seeds(estimates) if estimates else None
 
@@ -198,17 +198,17 @@ class Arm:
 
     @property
     def tokens_per_second(self) -> float:
-        """At which it was scored, mean over seeds."""
+        """Scoring speed, mean over seeds."""
         return fmean(run.evaluation.tokens_per_second for run in self.runs)
 
     @property
     def last_third(self) -> list[Estimate]:
-        """Of each seed with budgets, the mean bound over the last third; its error is unknown."""
+        """Mean bound over the last third, for each seed with budgets; its error is unknown."""
         return [Estimate(mean, nan) for run in self.runs if (mean := last_third(run)) is not None]
 
 
 def group_by_seed(runs: list[RunResults]) -> list[Arm]:
-    """The arms, in order, of runs that need not be all of the experiment."""
+    """Arms, in order, of the given runs, which need not be all of the experiment."""
     by_arm = defaultdict(list)
     for run in runs:
         by_arm[run.arm].append(run)
@@ -228,12 +228,12 @@ def by_data(arms: list[Arm]) -> dict[str, list[Arm]]:
 
 
 def families(arms: list[Arm]) -> list[list[Arm]]:
-    """Arms of the same data, model, token budget and parent, which may be compared."""
+    """Groups of arms with the same data, model, token budget and parent, which may be compared."""
     return [*grouped(arms, lambda arm: arm.first.family).values()]
 
 
 def baselines(family: list[Arm]) -> list[Arm]:
-    """The plain one first, those with a random prefix last; of several alike, the first."""
+    """A family's baselines: the plain one first, those with a random prefix last, no two alike."""
     by_additions: dict[tuple[int, int], Arm] = {}
     for arm in family:
         if arm.baseline:

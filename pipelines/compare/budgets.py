@@ -1,7 +1,7 @@
-"""The arms at each token budget and over the last third of training, beside the plain baseline.
+"""Compares arms with the plain baseline at each token budget and over the last third of training.
 
 Bounds of single documents are kept for the final budget alone. At the others the error of a
-difference over documents is not known, and seeds alone decide what counts.
+difference over documents is not known, and only seeds decide what counts.
 """
 
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from pipelines.compare.comparison import Comparison, from_plain
 
 @dataclass(frozen=True)
 class Cell:
-    """The bound of an arm, mean and spread of its seeds."""
+    """An arm's bound, with mean and spread over its seeds."""
 
     bound: OverSeeds
     note: str  # what kind of figure it is; may be empty
@@ -33,13 +33,13 @@ class BudgetTable:
 
     @property
     def by_seeds(self) -> list[Comparison]:
-        """Those of its comparisons that are by seeds alone, so not of the final bounds."""
+        """Comparisons that only seeds decide, so none of the final bounds."""
         cells = [cell for column in self.columns.values() for cell in column.values()]
         return [c.difference for c in cells if c.difference and c.difference.documents is None]
 
 
 def budget_table(arms: list[Arm], comparisons: list[Comparison]) -> BudgetTable:
-    """Of arms on one data set; ``comparisons``: of their final bounds."""
+    """The table of arms on one data set, whose final bounds ``comparisons`` compares."""
     arms = [arm for arm in arms if all(run.evaluation.budgets for run in arm.runs)]
     tokens = sorted({entry.tokens for arm in arms for entry in arm.first.evaluation.budgets})
     columns = {f"{number:,} tokens": at_budget(arms, number, comparisons) for number in tokens}
@@ -47,7 +47,7 @@ def budget_table(arms: list[Arm], comparisons: list[Comparison]) -> BudgetTable:
 
 
 def at_budget(arms: list[Arm], tokens: int, comparisons: list[Comparison]) -> Column:
-    """The arms all of whose seeds have this budget."""
+    """The column for a budget, with the arms all of whose seeds have it."""
     bounds: dict[str, list[Estimate]] = {}
     notes = {}
     for arm in arms:
@@ -67,7 +67,7 @@ def at_budget(arms: list[Arm], tokens: int, comparisons: list[Comparison]) -> Co
 
 
 def over_last_third(arms: list[Arm]) -> Column:
-    """Only averages over the same budgets are compared; the final one alone is compared already."""
+    """The column of means over the last third, compared if over the same budgets, at least two."""
     column: Column = {}
     groups = grouped(arms, lambda arm: late_tokens(run.evaluation.budgets for run in arm.runs))
     for budgets, group in groups.items():

@@ -1,4 +1,4 @@
-"""The arms of an experiment against its baselines, by *the* rule for differences: that of
+"""Compares an experiment's arms with its baselines, by *the* rule for differences in
 ftmodel/analysis/differences.py.
 """
 
@@ -24,7 +24,7 @@ NOT_DECIDED = "not decided: the bound is loose"
 
 @dataclass(frozen=True)
 class Comparison(Difference):
-    """A figure of an arm minus another's, means over the seeds of each, in ``unit``."""
+    """An arm's figure minus another's, means over the seeds of each, in ``unit``."""
 
     arm: Arm
     other: Arm
@@ -44,7 +44,7 @@ class Comparison(Difference):
 
     @property
     def convergence(self) -> str:
-        """What its number is followed by if the bound of either arm did not converge."""
+        """The suffix for its number if the bound of either arm did not converge, else ""."""
         return self.arm.bound(self.unit).convergence or self.other.bound(self.unit).convergence
 
     @property
@@ -53,7 +53,7 @@ class Comparison(Difference):
 
     @property
     def words(self) -> str:
-        """What the difference is set against."""
+        """The threshold for the difference and the number of seeds, in words."""
         if isnan(self.threshold):
             return "its error is not known"
         mine, others = len(self.arm.runs), len(self.other.runs)
@@ -76,7 +76,7 @@ def contrast(
 
 
 def over_documents(arm: Arm, other: Arm, unit: str) -> DocumentError:
-    """The error over documents of one bound minus the other's, means over seeds."""
+    """Error over documents of the difference between two arms' bounds, means over seeds."""
     bits, other_bits = (
         torch.stack([run.document_bits() for run in each.runs]) for each in (arm, other)
     )
@@ -84,20 +84,20 @@ def over_documents(arm: Arm, other: Arm, unit: str) -> DocumentError:
 
 
 def contrast_bounds(arm: Arm, other: Arm, unit: str, arms: list[Arm]) -> Comparison:
-    """One of ``arms`` against another by the bounds of the same held-out documents."""
+    """Compare one of ``arms`` with another by their bounds on the same held-out documents."""
     documents = over_documents(arm, other, unit)
     pool = pool_seeds(each.bounds(unit) for each in poolable(arm, other, arms))
     return contrast(arm, other, unit, arm.bounds(unit), other.bounds(unit), documents, pool)
 
 
 def poolable(arm: Arm, other: Arm, arms: list[Arm]) -> list[Arm]:
-    """Arms whose spread over seeds may be the two's: of the data, model and budget of either."""
+    """Arms whose spread over seeds may stand for the two's: the families of both."""
     return [each for group in families(arms) if arm in group or other in group for each in group]
 
 
 def controls(arm: Arm, arms: list[Arm]) -> list[Arm]:
-    """Baselines of the same family, smaller ones first: the plain one, or all of a Free
-    Transformer.
+    """The baselines to compare an arm with, smaller ones first: all of its family for a Free
+    Transformer, only the plain one for a baseline.
     """
     if arm.plain:
         return []
@@ -111,8 +111,8 @@ def from_plain(
     unit: str,
     documents: Callable[[Arm, Arm], DocumentError] | None = None,
 ) -> dict[str, Comparison]:
-    """Compare the arms that have ``values`` (a figure of every seed, by arm) with the plain
-    baseline of their family. Without ``documents``, the error over documents, seeds alone decide.
+    """Compare arms with the plain baseline of their family by ``values``, a figure of every seed by
+    arm. Without ``documents``, the error over documents, seeds alone decide.
     """
     means = {name: [value.mean for value in each] for name, each in values.items()}
     present = [arm for arm in arms if arm.name in values]
@@ -127,7 +127,7 @@ def from_plain(
 
 
 def compare(arms: list[Arm]) -> list[Comparison]:
-    """The bound of each arm against that of its controls; arms without any are left out."""
+    """Compare each arm's bound with its controls' bounds; arms without controls are left out."""
     return [
         contrast_bounds(arm, other, arm.unit, group)
         for group in by_data(arms).values()

@@ -1,4 +1,4 @@
-"""Designs of the latent beside that of their model, in Free Transformers otherwise alike."""
+"""Compares designs of the latent with their model's own, in otherwise equal Free Transformers."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,10 +17,10 @@ NAMES = {
 
 @dataclass(frozen=True)
 class Designs:
-    """Arms of one family and threshold, of which one has the design of its model."""
+    """Arms of one family and threshold, one of which has its model's design."""
 
     own: Arm
-    others: list[Comparison]  # each with a design of its own, by the bound, against ``own``
+    others: list[Comparison]  # arms of another design, compared with ``own`` by the bound
 
     @property
     def arms(self) -> list[Arm]:
@@ -28,7 +28,7 @@ class Designs:
 
 
 def design_words(arm: Arm) -> str:
-    """map linear, H 16; a code every 8"""
+    """An arm's design in words, such as `map linear, H 16` or `a code every 8`."""
     changes = arm.first.design_changes
     words = [
         f"{NAMES.get(key, key.removeprefix('latent.'))} {value}"
@@ -39,7 +39,7 @@ def design_words(arm: Arm) -> str:
 
 
 def designs(arms: Sequence[Arm]) -> list[Designs]:
-    """Of each family and threshold with the model's own design and another."""
+    """A group for each family and threshold with the model's own design and another."""
     groups = []
     for family in families([*arms]):
         free = (arm for arm in family if not arm.baseline)

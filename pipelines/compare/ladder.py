@@ -19,12 +19,12 @@ class Rung:
     """The arms of one size. Figures are in nats per token."""
 
     baseline: Arm  # the plain one
-    larger: Arm | None  # a baseline with further blocks: of several, that with most
+    larger: Arm | None  # the baseline with most further blocks
     uses: dict[float, UseOfZ]  # of the Free Transformers, by κ
 
     @property
     def parameters(self) -> int:
-        """Of the plain baseline, which is what a size is called by."""
+        """Parameters of the plain baseline, by which a size is named."""
         return self.baseline.parameters
 
     @property
@@ -32,8 +32,8 @@ class Rung:
         return self.baseline.trained_tokens / self.parameters
 
     def figures(self, kappa: float) -> dict[str, list[float]]:
-        """What z costs and is worth, of each seed, by name; empty where it is not known. Recovery
-        is over all seeds, as the section on use of z has it.
+        """What z costs and is worth: values of the seeds by name, empty if not known. Recovery is
+        one value over all seeds, as in the section on use of z.
         """
         use, unit = self.uses[kappa], "bits_per_token"
         found = (run.figures(unit).use for run in use.arm.runs)
@@ -61,17 +61,17 @@ class Ladder:
 
     @cached_property
     def kappas(self) -> list[float]:
-        """Those that every size has."""
+        """The values of κ that every size has."""
         return sorted(set.intersection(*(set(rung.uses) for rung in self.rungs)))
 
     def points(self, name: str, kappa: float) -> dict[float, list[float]]:
-        """A figure of each size that has it, by parameters."""
+        """A figure's values by parameters, for each size that has it."""
         found = {rung.parameters: rung.figures(kappa)[name] for rung in self.rungs}
         return {size: seeds for size, seeds in found.items() if seeds}
 
 
 def ladders(arms: list[Arm]) -> list[Ladder]:
-    """Of each data set with three sizes or more at constant tokens per parameter."""
+    """A ladder for each data set with three sizes or more at constant tokens per parameter."""
     return [each for data, alike in by_data(arms).items() if (each := ladder(data, alike))]
 
 
@@ -87,7 +87,7 @@ def ladder(data: str, arms: list[Arm]) -> Ladder | None:
 
 
 def rung(family: list[Arm]) -> Rung | None:
-    """None without a plain baseline or a Free Transformer."""
+    """The rung of a family; None without a plain baseline or a Free Transformer."""
     uses: dict[float, UseOfZ] = {}
     for use in uses_of_z(family):
         if use.arm.preset_design:

@@ -22,12 +22,12 @@ class UseOfZ:
 
     @property
     def ignored(self) -> bool:
-        """Whether κ pays for bits, but the use is next to nothing or within its error of 0."""
+        """Whether κ pays for bits, but their use is negligible or within its error of 0."""
         return bool(self.arm.run.kappa_bits) and negligible(self.use, self.kl)
 
     @property
     def divided(self) -> tuple[list[RunResults], list[RunResults]] | None:
-        """Runs that use z, and others that ignore it, if there are both among the arm's seeds."""
+        """The runs that use z, and those that ignore it, if the arm's seeds differ in that."""
         if not self.arm.run.kappa_bits:
             return None
         using, ignoring = list[RunResults](), list[RunResults]()
@@ -52,7 +52,7 @@ def negligible(use: Estimate, kl: Estimate) -> bool:
 
 
 def uses_of_z(arms: list[Arm]) -> list[UseOfZ]:
-    """Of all Free Transformers, in their order."""
+    """The use of z by each Free Transformer, in order."""
     uses = []
     for arm in (arm for arm in arms if not arm.baseline):
         plain = next((other for other in controls(arm, arms) if other.plain), None)
