@@ -51,7 +51,7 @@ def compose_config(overrides: Sequence[str]) -> DictConfig:
 
 @contextmanager
 def refusals(source: str, overrides: Sequence[str]) -> Iterator[None]:
-    """What Hydra, OmegaConf and the resolvers raise, as a UserError that begins with ``source``.
+    """Turn errors of Hydra, OmegaConf and the resolvers into UserErrors that begin with ``source``.
 
     Hydra lets through what Python raises at its input: ValueError, TypeError, RecursionError …
     """
@@ -78,8 +78,8 @@ def broken_file() -> str | None:
 
 
 def no_package(error: str) -> str:
-    """Which file of conf/ Hydra has put in another place than it belongs to, by its words on an
-    error; "" if that is not the matter.
+    """Name the file of conf/ that Hydra has put in the wrong place, judged by its words on an
+    error; "" if that is not the cause.
     """
     places = {"experiment": "_global_", "data": "data.{}", "model": "models.{}"}
     files = [CONF / f"{name}.yaml" for name in IN_FILE.findall(error)]
@@ -96,7 +96,7 @@ def no_package(error: str) -> str:
 
 
 def no_choice(overrides: Sequence[str]) -> str | None:
-    """The first override that gives a folder of conf/ something else than names of its files."""
+    """What is wrong with the first override that names no file of its folder in conf/, if any."""
     for override in overrides:
         key, equals, value = override.lstrip("+~").partition("=")
         if equals and (CONF / key).is_dir():
@@ -107,7 +107,7 @@ def no_choice(overrides: Sequence[str]) -> str | None:
 
 
 def refusal_words(error: Exception) -> str:
-    """The error's message; one of a type or of a resolver (hydra_plugins/) starts with its key."""
+    """The error's message. It starts with its key if it comes from a type or a resolver."""
     cause = error.__cause__
     override = OVERRIDE.match(str(error))
     if override and isinstance(cause, ReadonlyConfigError):
@@ -129,7 +129,7 @@ def refusal_words(error: Exception) -> str:
 
 
 def write_params(config: DictConfig) -> None:
-    """Replace params.yaml if it says something else; the configuration has been validated."""
+    """Write a validated configuration to params.yaml, if that says something else."""
     content = OmegaConf.to_yaml(config).encode()
     path = Path(realpath(PARAMS))  # through a link, if it leads anywhere
     try:

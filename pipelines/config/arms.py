@@ -1,4 +1,4 @@
-"""The arms of an experiment, runs that differ only in their seed, and which may be compared."""
+"""Groups runs into arms, which differ only in their seed, and arms into families."""
 
 import re
 from collections import defaultdict
@@ -13,12 +13,12 @@ FAMILY = ("data", "model", "tokens", "init_from")  # the same for arms that may 
 
 
 def recipe(run: Run) -> dict[str, Any]:
-    """What the runs of an arm have in common; smaller budgets are measured on the way to one."""
+    """Settings that an arm's runs share; smaller budgets are only measured on the way."""
     return {key: value for key, value in vars(run).items() if key not in ("seed", "budgets")}
 
 
 def family_of(run: Run, arms: Mapping[str, str]) -> tuple[Any, ...]:
-    """Equal for runs whose arms may be compared; ``arms`` as from `arm_of_each`.
+    """A key that is equal for runs whose arms may be compared; ``arms`` as from `arm_of_each`.
 
     A parent counts as its arm, because each seed of an arm may start from its own seed's parent.
     """
@@ -27,12 +27,12 @@ def family_of(run: Run, arms: Mapping[str, str]) -> tuple[Any, ...]:
 
 
 def family_words(family: tuple[Any, ...]) -> list[str]:
-    """`family_of` as words of a name, without the start if that is random weights."""
+    """`family_of` as words for a name, without the start if it is random weights."""
     return [re.sub(r"\W+", "_", str(each)) for each in family if each != ""]
 
 
 def arm_of_each(runs: dict[str, Run]) -> dict[str, str]:
-    """The name of each run's arm. ``runs`` are all of an experiment: those that are finished do not
+    """The name of each run's arm. ``runs`` must be all runs of an experiment: finished ones do not
     tell which arms there are.
     """
     return {name: arm for arm, names in group_by_seed(runs).items() for name in names}
@@ -58,7 +58,7 @@ def group_by_seed(runs: dict[str, Run]) -> dict[str, list[str]]:
 
 
 def arm_key(name: str, runs: Mapping[str, Run]) -> str:
-    """Equal for runs of one arm; their parents may differ in their seed, too."""
+    """A key that is equal for runs of one arm; their parents may differ in seed, too."""
     settings = recipe(runs[name])
     start: InitFrom = settings["init_from"]
     if start.run is not None:

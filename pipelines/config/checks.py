@@ -63,7 +63,7 @@ def check(experiment: Experiment) -> None:
 
 
 def check_arms(experiment: Experiment) -> None:
-    """Arms and seeds that no run is made of would be ignored, without a word."""
+    """Raise ValueError for arms and seeds that no run uses: they would be ignored silently."""
     arms_of_runs = {run.rpartition("_s")[0] for run in experiment.runs}
     for name in experiment.arms:
         if name not in arms_of_runs:
@@ -76,7 +76,7 @@ def check_arms(experiment: Experiment) -> None:
 
 
 def check_proposal(experiment: Experiment) -> None:
-    """With one z per sequence there is nothing to filter, and a proposal would have no effect."""
+    """Raise ValueError for a proposal without effect: one z per sequence needs no filter."""
     latent = [
         experiment.model_config(run).latent
         for run in experiment.runs.values()
@@ -91,8 +91,8 @@ def check_proposal(experiment: Experiment) -> None:
 
 
 def check_derived(experiment: Experiment) -> None:
-    """DVC makes a stage of each: a run that is missing would not be trained or scored, without a
-    word.
+    """Raise ValueError if a derived list is wrong. DVC makes a stage of each entry: a run that is
+    missing would silently not be trained or scored.
     """
     said = asdict(experiment)
     derived: dict[str, dict[str, Any]] = {
@@ -110,7 +110,7 @@ def check_derived(experiment: Experiment) -> None:
 
 
 def check_statement(experiment: Experiment) -> None:
-    """What is asked and expected has to be something that the report can answer."""
+    """Raise ValueError for a question or an expectation that the report cannot answer."""
     check_not_blank("question", experiment.question)
     arm_of = arm_of_each(experiment.runs)
     families = {arm_of[name]: family_of(run, arm_of) for name, run in experiment.runs.items()}

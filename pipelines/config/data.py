@@ -132,7 +132,7 @@ KINDS: dict[str, type[Part]] = {kind.source: kind for kind in get_args(Part)}
 
 
 def sources() -> dict[str, type[Data]]:
-    """The kind of an entry by its ``source``."""
+    """The dataclass of a data entry, by its ``source``."""
     from ftmodel.synthetic.registry import PROCESSES  # imports torch: workers need no names
 
     return {**dict.fromkeys(PROCESSES, ProcessData), "text": TextData}
@@ -195,5 +195,5 @@ def keyed(error: OmegaConfBaseException) -> str:
 
 
 def dotted(key: str) -> str:
-    """expectation[0].arm as expectation.0.arm."""
+    """Rewrite expectation[0].arm as expectation.0.arm."""
     return re.sub(r"\[(\d+)\]", r".\1", key)

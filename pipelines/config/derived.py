@@ -1,5 +1,5 @@
-"""What follows from the configuration of runs: their architecture and budgets, which decide the
-weights, and what DVC must know of them.
+"""Derives from the settings of runs their architecture and budgets, which decide the weights, and
+what DVC must know about them.
 """
 
 from collections.abc import Mapping
@@ -28,7 +28,7 @@ def given(settings: Any) -> dict[str, Any]:
 
 
 class Derived:
-    """What an `Experiment` says of its runs beyond their settings."""
+    """What an `Experiment` says about its runs beyond their settings."""
 
     if TYPE_CHECKING:
         models: dict[str, Preset]
@@ -57,7 +57,8 @@ class Derived:
         return preset.optim.batch_size * preset.architecture.context
 
     def budgets(self, run: "Arm") -> list[Budget]:
-        """Budgets as they rise, the whole run's last: with decays under wsd, else snapshots."""
+        """A run's budgets in rising order, the whole run's last: decays under wsd, else snapshots.
+        """
         wsd = self.models[run.model].optim.schedule == "wsd"
         batch = self.batch_tokens(run)
         return [
@@ -67,7 +68,7 @@ class Derived:
 
 
 def trainings(runs: Mapping[str, Any], experiment: str) -> dict[str, dict[str, str]]:
-    """``Experiment.trainings`` of composed ``runs``, without malformed ones (for validation)."""
+    """``Experiment.trainings`` of composed ``runs``, leaving malformed ones to validation."""
     entries = {}
     for name, run in runs.items():
         if not isinstance(run, Mapping):
@@ -86,7 +87,7 @@ def trainings(runs: Mapping[str, Any], experiment: str) -> dict[str, dict[str, s
 
 def suite_runs(runs: Mapping[str, Any], data: Mapping[str, Any], suite: Any) -> dict[str, str]:
     """``Experiment.suite_runs``: composed runs on text with the names of their data, none if the
-    suite has no tasks; without malformed ones (for validation).
+    suite has no tasks. Malformed runs are left to validation.
     """
     chosen = {}
     for name, run in runs.items() if suite.get("tasks") else ():

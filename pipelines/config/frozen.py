@@ -1,8 +1,8 @@
 """The parameters of a stage as they are when it starts.
 
 DVC records in dvc.lock what params.yaml says when a stage has ended. A stage therefore compares its
-parameters with the file before it hands on what it has made: otherwise a file that was composed
-anew in the meantime would be recorded as what made the result.
+parameters with the file before it hands on its result. Otherwise a file composed anew in the
+meantime would be recorded as what made the result.
 """
 
 import json
@@ -23,12 +23,12 @@ Check = Callable[[], None]  # raises UserError if a result may not be handed on
 
 
 def unchecked() -> None:
-    """For work that no stage of DVC does."""
+    """Check nothing, for work that no stage of DVC does."""
 
 
 @dataclass(frozen=True)
 class Frozen:
-    """The experiment that a stage works on, and those of its settings that DVC records."""
+    """The experiment that a stage works on, and the stage's settings that DVC records."""
 
     experiment: Experiment
     stage: str  # "train@baseline"
@@ -45,7 +45,7 @@ class Frozen:
 
 
 def freeze(stage: str, name: str | None = None) -> Frozen:
-    """What params.yaml says now of a stage and its entry ``name``; UserError if not valid."""
+    """Read what params.yaml says about a stage and its entry ``name``; UserError if not valid."""
     params = read_params()
     experiment = parse(params, str(PARAMS))
     entry = yaml.safe_load((ROOT / "dvc.yaml").read_bytes())["stages"][stage]
@@ -59,7 +59,7 @@ def freeze(stage: str, name: str | None = None) -> Frozen:
 
 
 def select(params: DictConfig, keys: Any) -> dict[str, Any]:
-    """Plain values by dotted key; None where there is none."""
+    """Plain values by dotted key; None for a missing key."""
     values = {key: OmegaConf.select(params, key) for key in keys}
     return {
         key: OmegaConf.to_container(value) if OmegaConf.is_config(value) else value

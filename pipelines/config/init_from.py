@@ -7,8 +7,8 @@ from ftmodel.model.limits import LATENT_ONLY, limited
 
 @dataclass
 class InitFrom:
-    """One of ``hf`` and ``run``; by default neither: from random weights. ``latent_rms`` and
-    ``copy_encoder`` are for a latent that the parent lacks.
+    """Either ``hf`` or ``run``; neither means random weights. ``latent_rms`` and ``copy_encoder``
+    are for a latent that the parent lacks.
     """
 
     # a folder with config.json and safetensors, or a .gguf file

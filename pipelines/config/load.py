@@ -28,7 +28,7 @@ def load_experiment(path: Path = PARAMS) -> Experiment:
 
 
 def read_params(path: Path = PARAMS) -> DictConfig:
-    """What ``params.yaml`` says, not validated; raises UserError if that is no mapping."""
+    """Read ``params.yaml`` without validation; raises UserError if it is not a mapping."""
     try:
         node = OmegaConf.load(StringIO(read_yaml(path)))
     except FileNotFoundError:
@@ -72,7 +72,7 @@ def parse(node: DictConfig, source: str) -> Experiment:
 def left_out(
     complete: Mapping[str, Any], given: Mapping[str, Any], prefix: str = ""
 ) -> Iterator[str]:
-    """Dotted keys that are not written down: DVC would not see a default filled in here change."""
+    """Dotted keys that the file leaves out: DVC would not see it if their default here changed."""
     for key, value in complete.items():
         if key not in given:
             yield f"{prefix}{key}"

@@ -1,4 +1,4 @@
-"""Checks of what runs start from."""
+"""Checks the parents that runs start from."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -58,7 +58,7 @@ def check_decoders(experiment: Experiment, key: str, run: Arm, parent: Arm) -> N
 
 
 def latent_settings(config: ModelConfig) -> dict[str, Any]:
-    """Those that a latent's weights are trained for; not how they are trained."""
+    """Settings that a latent's weights depend on, without those on how they are trained."""
     design = {
         f"latent.{name}": value
         for name, value in vars(config.latent).items()

@@ -126,7 +126,7 @@ class Arm:
 
     @property
     def design_settings(self) -> dict[str, Any]:
-        """Its own settings of the latent, H and the block that reads z among them."""
+        """The arm's own settings of the latent, including H and the block that reads z."""
         design = {f"latent.{name}": value for name, value in given(self.latent).items()}
         own = {"latent_bits": self.latent_bits, "latent_block": self.latent_block}
         return design | {name: value for name, value in own.items() if value is not None}
@@ -142,7 +142,7 @@ class Run(Arm):
 
 @dataclass
 class Training:
-    """What dvc.yaml must know of a run to train it."""
+    """What dvc.yaml must know about a run to train it."""
 
     data: str = MISSING
     model: str = MISSING
@@ -244,7 +244,7 @@ class Bound(Enum):
 
     @property
     def verdict(self) -> str:
-        """As the rule for differences says it."""
+        """The verdict in the words of the rule for differences."""
         return str(self.value).replace("_", " ")
 
 
@@ -268,7 +268,7 @@ class Expectation:
 
 @dataclass
 class Experiment(Derived):
-    """All that params.yaml says."""
+    """Everything that params.yaml says."""
 
     name: str = MISSING  # name of the experiment and of its folders
     question: str | None = None  # what the experiment is to answer; the report begins with it

@@ -1,4 +1,4 @@
-"""What a suite may be: the benchmarks that runs are scored on, and how."""
+"""The settings of a suite: the benchmarks that runs are scored on, and how."""
 
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -18,7 +18,7 @@ class Scoring(StrEnum):
 
 
 class Weights(StrEnum):
-    """What text is generated with."""
+    """The precision of the weights that generate text."""
 
     float32 = "float32"  # weights as trained
     # large matrices rounded to bfloat16, on a CPU that multiplies it: twice as fast if large
@@ -27,7 +27,7 @@ class Weights(StrEnum):
 
 @dataclass
 class SuiteTask:
-    """A benchmark; its name in the suite is that of the paper's tables."""
+    """A benchmark; the suite calls it by its name in the paper's tables."""
 
     task: str = MISSING  # name of a task in the folder tasks/ or in lm_eval
     key: str = MISSING  # lm_eval's name of the score: `<metric>,<filter>`
@@ -50,7 +50,7 @@ class SuiteTask:
 @dataclass
 class PassAtK:
     """Several answers to each prompt: how probable it is that one of k is right, and how many of
-    them differ. Of finished models alone, not of those at smaller budgets.
+    them differ. Measured on finished models only, not at smaller budgets.
     """
 
     # n, the answers to each prompt, for each way of varying them; 0 leaves the measurement out
@@ -79,7 +79,7 @@ class PassAtK:
 
 @dataclass
 class Suite:
-    """The same for every run on text of an experiment."""
+    """Settings of a suite, the same for every run on text of an experiment."""
 
     name: str = MISSING  # name of the suite, a file of conf/suite/; "none" if there are no tasks
     tasks: dict[str, SuiteTask] = field(default_factory=dict)

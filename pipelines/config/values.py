@@ -1,4 +1,4 @@
-"""What any setting may be: a number finite and exact, a text UTF-8."""
+"""Limits on every setting: numbers are finite and exact, texts are UTF-8."""
 
 import sys
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ MAX_EXACT_INTEGER = 1 << 53  # as a double, which JSON, charts and MLflow have
 
 
 def too_large(value: Any, key: str = "") -> Iterator[str]:
-    """What is wrong with each integer that no float can hold, of nested mappings and lists."""
+    """Say what is wrong with each integer in nested mappings and lists that no float can hold."""
     if isinstance(value, dict | list):
         for name, entry in value.items() if isinstance(value, dict) else enumerate(value):
             yield from too_large(entry, f"{key}.{name}" if key else str(name))
@@ -23,7 +23,7 @@ def too_large(value: Any, key: str = "") -> Iterator[str]:
 
 def check_values(key: str, value: Any) -> None:
     """Raise ValueError, starting with the dotted key, for a value that no setting may have, or that
-    a dataclass within ``value`` refuses: by the limits of a field, or its method ``validate``.
+    a dataclass within ``value`` refuses by a field's limits or its method ``validate``.
     """
     typed = is_dataclass(value)
     if typed:
