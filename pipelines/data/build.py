@@ -45,13 +45,13 @@ from pipelines.data.sources import open_source
 
 SEQUENCES_PER_DRAW = 4096  # of a process
 FIRST_BYTES = 1 << 30  # read at first of a mixture that ends with one of its parts
-MAX_OTHERS = 3  # unfinished works beside the current one
-REPEATED_SHARE = 0.01  # of held-out ones among those drawn, above which they are in training
+MAX_OTHERS = 3  # unfinished works kept beside the current one
+REPEATED_SHARE = 0.01  # of held-out sequences among drawn ones, above which training has them
 
 
 def process_texts(data: ProcessData) -> dict[str, Iterator[str]]:
-    """Sequences of a process by split; no held-out one occurs in training, unless more than 1 % of
-    what is drawn does.
+    """Sequences of a process by split. No held-out one occurs in training, unless they make up more
+    than 1 % of what is drawn.
 
     Dropping held-out sequences from training shifts its distribution towards rare ones, which is
     negligible where sequences hardly ever repeat. Where they do repeat, memorizing them is learning
@@ -86,7 +86,7 @@ def make_process(name: str, data: ProcessData, target: Path, verify: Check = unc
 
 
 def specification(data: TextData) -> str:
-    """Hash of all that decides a corpus, except for files and which of them are read."""
+    """Hash of everything that decides a corpus, except files and which of them are read."""
     entry = {**asdict(data), "vocab_size": None, "tokenizer": None, "end_of_text": None}
     for part in entry["parts"].values():
         for name in ("pattern", "exclude"):
@@ -95,8 +95,8 @@ def specification(data: TextData) -> str:
 
 
 def work_folder(name: str, data: TextData, folder: Path) -> Path:
-    """Where unfinished work with these settings and this code is, in ``folder``, which keeps the
-    last MAX_OTHERS of others, for when they are asked for again.
+    """The place in ``folder`` for unfinished work with these settings and this code. The last
+    MAX_OTHERS others are kept, in case their settings are asked for again.
     """
     work = folder / specification(data)[:8]
     if folder.exists():
@@ -113,7 +113,7 @@ def work_folder(name: str, data: TextData, folder: Path) -> Path:
 
 
 def read_mixture(data: TextData, streams: list[Stream], cores: int, bar: Bar) -> Mixture:
-    """Read as much of each part as the corpus needs, and tell what is in it."""
+    """Read as much of each part as the corpus needs, and decide which documents it has."""
     weights = [part.weight for part in data.parts.values()]
     goal = (data.max_bytes or FIRST_BYTES) / sum(weights)  # for a weight of 1
     if len(weights) == 1 and not data.max_bytes:
@@ -130,7 +130,7 @@ def read_mixture(data: TextData, streams: list[Stream], cores: int, bar: Bar) ->
 
 
 def read_more(streams: list[Stream], goals: list[float], cores: int, bar: Bar) -> int:
-    """Read what is thought to be left to the goals; returns how many segments that gave."""
+    """Read what the goals are thought to lack; returns how many segments that gave."""
     count = 0
     pairs = zip(streams, goals, strict=True)
     readings = (reading for stream, goal in pairs for reading in stream.readings(goal))
@@ -148,8 +148,8 @@ def progress(name: str, what: str, total: int | None, initial: int = 0) -> Bar:
 
 
 def make_parts(name: str, data: TextData, work: Path, cores: int = 1) -> tuple[Tally, Path]:
-    """Write the corpus to a folder in ``work``, from where an earlier try has come to; returns what
-    became of the documents, and the folder.
+    """Write the corpus to a folder in ``work``, continuing an earlier try; returns what became of
+    the documents, and the folder.
     """
     key = f"data.{name}"
     sources = {part: open_source(f"{key}.parts.{part}", spec) for part, spec in data.parts.items()}

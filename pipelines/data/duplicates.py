@@ -1,5 +1,5 @@
-"""Which documents are copies of earlier ones: by partitions of the hash, each of which fits into
-memory, so that neither memory nor the order of work depends on how many documents there are.
+"""Finds documents that repeat an earlier one. Hashes are split into partitions that fit in memory,
+so memory does not grow with the corpus.
 
 A document's place is its number among all that were read, part after part of the mixture.
 """
@@ -21,36 +21,36 @@ Places = NDArray[np.int64]
 
 @dataclass
 class Partition:
-    """A task: the documents whose hash begins with a number of [number, number + 1) / count."""
+    """A task: documents whose hash lies in [number, number + 1) / count of the range of hashes."""
 
     number: int
     count: int
     hashes: list[Path]  # a file for each segment
     starts: Places  # place of the first document of each segment
-    parts: Places  # and of each part of the mixture
+    parts: Places  # place of the first document of each part of the mixture
 
 
 @dataclass
 class Copies:
-    """Of a partition. Groups of equal documents that several parts have are numbered from 0."""
+    """Copies in a partition. Groups of equal documents in several parts are numbered from 0."""
 
     within: Places  # copies of an earlier document of the same part
     shared: Places  # the first of each part, of documents that several parts have
-    group: Places  # of each of ``shared``
+    group: Places  # the number for each of ``shared``
     groups: int
 
 
 @dataclass
 class Duplicates:
-    """Of all documents that were read."""
+    """Copies among all documents that were read."""
 
-    copies: NDArray[np.bool_]  # (documents,): of an earlier document of the same part
+    copies: NDArray[np.bool_]  # (documents,): whether it repeats one of its part
     shared: Places  # in order, the first of each part, of documents that several parts have
-    group: Places  # of each of ``shared``: which are equal
+    group: Places  # for each of ``shared``: equal ones have one number
 
 
 def find_duplicates(segments: list[list[Segment]], cores: int, wanted: bool) -> Duplicates:
-    """Of the segments of each part; none unless ``wanted``."""
+    """Find the duplicates in the segments of each part; none unless ``wanted``."""
     every = [segment for part in segments for segment in part]
     starts = np.cumsum([0, *(segment.documents for segment in every)])
     parts = starts[np.cumsum([0, *map(len, segments)])][:-1]
@@ -92,7 +92,7 @@ def find_copies(task: Partition) -> Iterator[Copies]:
 
 
 def boundary(first: NDArray[np.uint64], task: Partition, number: int) -> int:
-    """Where a partition begins in hashes that are in order."""
+    """Index at which a partition begins in sorted hashes."""
     if number == task.count:
         return len(first)
     return int(np.searchsorted(first, np.uint64((number << 64) // task.count)))

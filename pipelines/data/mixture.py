@@ -1,5 +1,5 @@
-"""The documents of several sources as one corpus: mixed by weight, without duplicates, each in the
-split that its hash says.
+"""Mixes documents of several sources into one corpus: by weight, without duplicates, each in the
+split that its hash decides.
 """
 
 from collections.abc import Iterator
@@ -21,13 +21,13 @@ from pipelines.data.segments import Segment
 class Tally:
     """What became of the documents that were read."""
 
-    counts: NDArray[np.int64]  # of those kept, (2, parts, splits): documents and bytes
+    counts: NDArray[np.int64]  # kept documents and bytes, (2, parts, splits)
     duplicates: int = 0
     empty: int = 0
     ran_out: str | None = None  # the part that was due and had no more
 
     def add(self, part: NDArray[Any], documents: NDArray[Any], kept: NDArray[np.bool_]) -> None:
-        """Documents (n,), of DOCUMENT, each with the number of its part, and whether it is kept."""
+        """Count documents (n,), of DOCUMENT, with each one's part and whether it is kept."""
         size = documents["size"].astype(np.int64)
         self.empty += int((size == 0).sum())
         self.duplicates += int(((size > 0) & ~kept).sum())
@@ -53,18 +53,18 @@ class Tally:
 
 
 class Short(Exception):
-    """More of the sources has to be read before the mixture can be told."""
+    """More of the sources has to be read before the mixture is known."""
 
 
 @dataclass
 class Mixture:
-    """Which documents are in the corpus, in order: the next one is always of the part that has the
+    """The documents of the corpus, in order. The next one always comes from the part with the
     fewest bytes for its weight, until that part ends or ``max_bytes`` is reached.
     """
 
     segments: list[list[Segment]]  # of each part
     turns: NDArray[np.uint8]  # (documents read,): the part of each, by its number
-    dropped: NDArray[np.bool_]  # (documents,): by place, the copies of earlier ones
+    dropped: NDArray[np.bool_]  # (documents,): by place, whether it is a copy
     ran_out: str | None  # the part that was due and had no more
     bytes: int
 
@@ -72,7 +72,7 @@ class Mixture:
 def mix(
     data: TextData, segments: list[list[Segment]], ended: list[bool], found: Duplicates
 ) -> Mixture:
-    """Of each part's segments, and whether these are all; raises Short."""
+    """Mix the parts' segments; ``ended`` says whether a part has no more. Raises Short."""
     weights = [part.weight for part in data.parts.values()]
     limit = inf if data.max_bytes is None else data.max_bytes
     starts = np.cumsum([0, *(sum(s.documents for s in part) for part in segments)])
@@ -105,8 +105,8 @@ def mix(
 def counting(
     segments: list[Segment], start: int, found: Duplicates
 ) -> Iterator[tuple[int, int, int]]:
-    """Place, size and group of each document of a part: size 0 of one that does not count, group
-    −1 of one that no other part has.
+    """Yield place, size and group of each document of a part. The size is 0 if it does not count,
+    the group −1 if no other part has it.
     """
     for segment in segments:
         end = start + segment.documents

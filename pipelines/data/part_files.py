@@ -1,4 +1,4 @@
-"""The parts of a corpus, from the segments that its documents were read to."""
+"""Writes the parts of a corpus from the segments that its documents were read into."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -42,7 +42,7 @@ def write(task: PartFile) -> Iterator[int]:
 
 
 def part_files(mixture: Mixture, folder: Path, tally: Tally) -> Iterator[PartFile]:
-    """What to write to ``folder``, in any order; all is counted in ``tally`` at the end."""
+    """Yield the parts to write to ``folder``, in any order; counts all documents in ``tally``."""
     every = [segment for part in mixture.segments for segment in part]
     starts = np.cumsum([0, *(segment.documents for segment in every)])
     place_of = starts[np.cumsum([0, *map(len, mixture.segments)])][:-1]  # each part's next document
@@ -72,7 +72,7 @@ def part_files(mixture: Mixture, folder: Path, tally: Tally) -> Iterator[PartFil
 
 
 def rows_of(table: NDArray[Any]) -> NDArray[np.int64]:
-    """The row of each document in its segment's file of its split, without empty documents."""
+    """Row of each document in its segment's file for its split, where empty documents have none."""
     rows = np.empty(len(table), np.int64)
     for number in range(len(SPLITS)):
         mine = table["held_out"] == number
@@ -81,14 +81,14 @@ def rows_of(table: NDArray[Any]) -> NDArray[np.int64]:
 
 
 class Waiting:
-    """Documents of a split that do not fill a part yet."""
+    """A split's documents that do not fill a part yet."""
 
     def __init__(self, folder: Path, split: str, segments: list[Segment]) -> None:
         self.folder, self.split, self.segments = folder, split, segments
         self.number, self.open = 0, np.empty((3, 0), np.int64)
 
     def add(self, *columns: NDArray[Any]) -> Iterator[PartFile]:
-        """Segment, row and size of documents; yields parts that are full."""
+        """Add documents, by segment, row and size; yields parts that are full."""
         self.open = np.hstack([self.open, np.array(columns, np.int64)])
         while self.open[2].sum() >= corpus.PART_BYTES:
             last = np.searchsorted(np.cumsum(self.open[2]), corpus.PART_BYTES)

@@ -1,4 +1,4 @@
-"""Reading a source to disk, once: documents with their hashes, a bounded number of bytes at a time.
+"""Reads a source to disk, once: documents and their hashes, a bounded number of bytes at a time.
 
 A group is a stretch of a source that one worker reads in order, a segment a stretch of a group:
 
@@ -35,25 +35,25 @@ DOCUMENT = np.dtype([("size", np.uint32), ("held_out", np.bool_)])
 
 @dataclass
 class Segment:
-    """A finished segment; ``position`` is that of the source behind it."""
+    """A finished segment; ``position`` is where its source continues."""
 
     stem: str  # path without suffix
     documents: int
     bytes: int
     position: Any
-    last: bool  # of its group
+    last: bool  # whether it is its group's last
 
     def file(self, kind: str) -> Path:
         return Path(f"{self.stem}.{kind}")
 
     def table(self) -> NDArray[Any]:
-        """(documents,), of DOCUMENT."""
+        """The documents (n,), of dtype DOCUMENT."""
         return np.load(self.file("documents.npy"))
 
 
 @dataclass
 class Group:
-    """A stretch of a source, and what is read of it."""
+    """A stretch of a source, and what has been read from it."""
 
     source: Source
     stem: str  # path of its segments
@@ -70,7 +70,7 @@ class Group:
 
 @dataclass
 class Reading:
-    """A task: read more of a group, ``limit`` bytes of text at least."""
+    """A task: read at least ``limit`` more bytes of text from a group."""
 
     group: Group
     part: str
@@ -80,7 +80,7 @@ class Reading:
 
 
 def load(path: Path) -> Segment | None:
-    """A segment by its last file; None if it is not whole."""
+    """Load a segment by its .json, written last; None if it is not whole."""
     try:
         segment = Segment(**loads(path.read_bytes()))
     except (FileNotFoundError, ValueError, TypeError):
@@ -89,7 +89,7 @@ def load(path: Path) -> Segment | None:
 
 
 def finished(stem: str) -> Iterator[Segment]:
-    """The segments of a group that are finished, up to the first that is not."""
+    """A group's finished segments, up to the first that is not."""
     for number in count():
         if (segment := load(Path(f"{segment_stem(stem, number)}.json"))) is None:
             return
@@ -122,10 +122,10 @@ def read(task: Reading) -> Iterator[Segment]:
 
 
 class Draft:
-    """A segment in memory."""
+    """A segment that is still in memory."""
 
     def __init__(self, group: str, number: int) -> None:
-        """``group``: the stem of its group."""
+        """``group`` is the stem of its group."""
         self.stem, self.bytes = segment_stem(group, number), 0
         self.following = Path(f"{segment_stem(group, number + 1)}.json")
         self.texts: dict[str, list[Document]] = {split: [] for split in SPLITS}
@@ -169,7 +169,7 @@ class Stream:
     """A part of a mixture, group by group."""
 
     def __init__(self, name: str, source: Source, data: TextData, folder: Path) -> None:
-        """Takes up the segments in ``folder`` of an earlier try."""
+        """Continues from the segments that an earlier try left in ``folder``."""
         self.name, self.data, self.folder = name, data, folder
         self.known: list[Group] = []
         self.unknown = source.groups()
@@ -183,7 +183,7 @@ class Stream:
             yield self.known[-1]
 
     def readings(self, goal: float) -> Iterator[Reading]:
-        """What to read, by an estimate, to have ``goal`` bytes of text without a gap."""
+        """Yield what to read, by an estimate, for ``goal`` bytes of text without a gap."""
         ended = [group for group in self.known if group.ended]
         files = sum(group.source.size or 0 for group in ended)
         ratio = sum(group.bytes for group in ended) / files if files else TEXT_OF_FILE
@@ -197,7 +197,7 @@ class Stream:
                 goal -= inf if size is None else max(1.0, size * ratio - group.bytes)
 
     def segments(self) -> list[Segment]:
-        """Those before the first gap."""
+        """The segments before the first gap."""
         segments = []
         for group in self.known:
             segments += group.segments

@@ -1,6 +1,6 @@
-"""What every kind of source can do: give documents, which are bytes, tell its reading position, and
-go on from there. What is wrong with its files is a UserError that names file and line or row, and
-the key of the configuration where there is one.
+"""The interface of all sources: they give documents, which are bytes, tell their reading position,
+and go on from there. What is wrong with a source's files is a UserError that names file and line or
+row, and the key of the configuration if there is one.
 """
 
 from abc import ABC, abstractmethod
@@ -19,19 +19,19 @@ class Source(ABC):
 
     size: int | None = None  # bytes of its files, if known
     plain = False  # whether these are the bytes of its documents
-    version: str | None = None  # tells its text from that of another day, if known
+    version: str | None = None  # changes with its text, if known
 
     def groups(self) -> Iterator["Source"]:
-        """Stretches of it, in order, that workers read side by side."""
+        """Stretches of the source, in order, that workers read side by side."""
         yield self
 
     @abstractmethod
     def documents(self) -> Iterator[Document]:
-        """From the position on; raises UserError."""
+        """Yield documents from the position on; raises UserError."""
 
     @abstractmethod
     def position(self) -> dict[str, Any]:
-        """The position after the last document given out: plain data."""
+        """The position after the last yielded document, as plain data."""
 
     @abstractmethod
     def seek(self, position: dict[str, Any]) -> None:
@@ -39,7 +39,7 @@ class Source(ABC):
 
 
 def text_of(key: str, field: str, location: str, row: dict[str, Any]) -> bytes:
-    """The document in a row; raises UserError if the field is missing or no text."""
+    """The document in a row; raises UserError if the field is missing or is not text."""
     if field not in row:
         raise UserError(
             f"{location}: no field {field!r} ({key}.text_field); it has {', '.join(row) or 'none'}"
@@ -54,7 +54,7 @@ def text_of(key: str, field: str, location: str, row: dict[str, Any]) -> bytes:
 
 
 def not_too_long(location: str | Path, document: bytes, advice: str = "") -> bytes:
-    """The document; raises UserError, which ends in ``advice``, if it is above MAX_DOCUMENT."""
+    """Return the document; raises UserError, ending in ``advice``, if it is above MAX_DOCUMENT."""
     if len(document) > MAX_DOCUMENT:
         limit = MAX_DOCUMENT >> 20
         raise UserError(f"{location}: a document of more than {limit} MiB{advice}")

@@ -38,7 +38,7 @@ class FileSource(Source):
             folder = Folder(key, part.root, part.pattern, part.exclude)
             root, entries = folder.root, folder.entries
         self.entries = entries
-        self.file = self.document = 0  # how many are behind the position, the latter of a file
+        self.file = self.document = 0  # before the position: files, and documents of the next
         self.plain, files = True, Fingerprint()
         for entry in self.entries():
             files.add(entry)
@@ -89,7 +89,7 @@ class FileSource(Source):
         return SUFFIXES.get(suffix(name), "text")
 
     def read(self, entry: FileEntry, skip: int) -> Iterator[Document]:
-        """The documents of a file but the first ``skip``, each with its line or row as the rest of
+        """Yield a file's documents after the first ``skip``, each with its line or row, the end of
         its id.
         """
         path, kind = entry.path, self.kind(entry.path)

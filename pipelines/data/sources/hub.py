@@ -1,4 +1,4 @@
-"""A dataset of a hub, read with `datasets` as a stream: nothing but what is being read lies on this
+"""Reads a dataset from a hub as a stream, with `datasets`: only what is being read lies on this
 machine.
 """
 
@@ -40,7 +40,7 @@ class HubSource(Source):
 
     @contextmanager
     def errors_named(self, what: str) -> Iterator[None]:
-        """Whatever the library raises about a name, a file or the connection, as a UserError."""
+        """Turn what the library raises about a name, a file or the connection into a UserError."""
         try:
             yield
         except Exception as error:

@@ -1,4 +1,4 @@
-"""The text column of a Parquet file, a bounded number of bytes at once."""
+"""Reads the text column of a Parquet file, a bounded number of bytes at once."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,8 +13,8 @@ BATCH_ROWS, BATCH_BYTES = 64, 16 << 20  # decoded at once: rows, and bytes of ro
 
 
 def rows(key: str, field: str, path: Path, skip: int) -> Iterator[tuple[int, Any]]:
-    """The number, from 1, and the value of ``field`` of every row but the first ``skip``; raises
-    UserError unless it is a column of text, and what Arrow raises of a damaged file.
+    """Yield number, from 1, and ``field`` of every row after the first ``skip``. Raises UserError
+    unless it is a column of text, and Arrow's errors for a damaged file.
     """
     with pq.ParquetFile(path, buffer_size=1 << 20, page_checksum_verification=True) as file:
         check_column(key, field, path, file.schema_arrow)
