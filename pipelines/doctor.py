@@ -222,7 +222,7 @@ def output_of(*command: str) -> str | None:
 
 
 def answers(url: str) -> bool:
-    """Whether a server answers. Another process asks: a name that no one resolves takes long."""
+    """Whether a server answers. Another process asks, because an unknown name takes long."""
     ask = f"import requests; requests.head({url!r}, timeout={WAIT_SECONDS})"
     return output_of(sys.executable, "-c", ask) is not None
 
@@ -236,7 +236,7 @@ def all_findings() -> Iterator[Finding]:
     for check in CHECKS:
         try:
             yield check()
-        except (ImportError, FileNotFoundError) as error:  # said of the packages
+        except (ImportError, FileNotFoundError) as error:  # `packages` reports it
             yield Finding(check.__name__, f"not looked at: {error}", COSTS, "see packages")
 
 

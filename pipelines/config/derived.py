@@ -57,8 +57,7 @@ class Derived:
         return preset.optim.batch_size * preset.architecture.context
 
     def budgets(self, run: "Arm") -> list[Budget]:
-        """A run's budgets in rising order, the whole run's last: decays under wsd, else snapshots.
-        """
+        """A run's budgets in rising order, its own last: decays under wsd, else snapshots."""
         wsd = self.models[run.model].optim.schedule == "wsd"
         batch = self.batch_tokens(run)
         return [

@@ -1,4 +1,4 @@
-"""How often the end of a sequence that follows from the rest is generated right: the path of a
+"""How often a model generates the end that follows from the rest of a sequence: the path of a
 path-star graph, whichever way it is written, or the factors of a product.
 """
 
@@ -19,7 +19,7 @@ def applies(context: Context) -> bool:
 
 
 def measure(context: Context) -> None:
-    """Of the scored sequences: the likeliest tokens are right only if all of them are."""
+    """Measure how often the likeliest tokens are right, all of them, on the scored sequences."""
     model, settings = context.model, context.settings
     answer = PROCESSES[context.data.source].answer
     chunks = held_out(context.shards, model.config.context, settings.tokens)

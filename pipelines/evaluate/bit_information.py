@@ -1,5 +1,5 @@
-"""What the bits of z say of the tokens of text: how far on, and where the bits that carry most are
-set.
+"""What the bits of z say about tokens of text, at each distance, and where the bits with the
+largest KL are set.
 """
 
 from collections.abc import Iterable
@@ -22,16 +22,16 @@ from pipelines.evaluate.measurement import Context
 
 LAGS = range(33)
 SUMMED_UP = (0, 1, 2, 4, 8, 16, 32)  # lags of evaluation.json; details.json has all
-BITS = 4  # that are shown with contexts
+BITS = 4  # bits shown with contexts
 MIN_KL_BITS = 1e-3  # bits per token that has a z of its own: a bit with less KL is idle
-CONTEXTS = 5  # in which a bit is set, and in which not
+CONTEXTS = 5  # shown where a bit is set, and as many where it is not
 BEFORE, AFTER = 12, 8  # tokens of a context
-# indices of the streams of BITS: a lag's own, and this one for single bits
+# stream indices of BITS: each lag has its own, single bits begin at this one
 SINGLE = len(LAGS)
 
 
 def applies(context: Context) -> bool:
-    """Whether there are bits of z, and text that they may say something of."""
+    """Whether the model has z, and the data is text, which its bits may say something about."""
     latent_of_text = isinstance(context.data, TextData) and context.model.latent is not None
     return latent_of_text and bool(context.settings.bit_tokens)
 
@@ -53,7 +53,7 @@ def measure(context: Context) -> None:
 def encode_chunks(
     model: FreeTransformer, chunks: Iterable[Chunk], rows: int, seed: int, device: torch.device
 ) -> Encoded:
-    """The bits of chunks, each read alone, ``rows`` rows at once."""
+    """Encode chunks, each read alone, ``rows`` rows at once."""
     logits, kl, tokens, lengths, documents = [], [], [], [], []
     for batch in packed(chunks, model.config.context, rows):
         draw = noise_of(batch, model.config.latent_bits, seed, Purpose.BITS, device)
@@ -92,7 +92,7 @@ def persistence(encoded: Encoded, seed: int) -> list[NetInformation]:
 def informative_bits(
     encoded: Encoded, chunks: list[Chunk], shards: Shards, seed: int, least: float
 ) -> list[InformativeBit]:
-    """The bits with the largest KL, but for idle ones, of less than ``least`` bits per token."""
+    """The bits with the largest KL, except idle ones, with less than ``least`` bits per token."""
     kl = encoded.kl.double() / LN2  # (n, H)
     ranked = kl.mean(0).argsort(descending=True, stable=True)[:BITS].tolist()
     single = []

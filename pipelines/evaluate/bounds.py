@@ -40,8 +40,8 @@ class DocumentScores:
 
     tokens: Tensor
     bytes: Tensor | None = None  # of text
-    nll: Tensor | None = None  # of a baseline
-    ce: Tensor | None = None  # these, of a Free Transformer
+    nll: Tensor | None = None  # a baseline's
+    ce: Tensor | None = None  # this and the next four: a Free Transformer's
     kl: Tensor | None = None
     elbo: Tensor | None = None
     iwae: Tensor | None = None
@@ -55,20 +55,20 @@ class DocumentScores:
     kl_bits: Tensor | None = None  # (n, H)
     iwae_by_samples: Tensor | None = None  # (n, len(sample_counts))
     tokens_per_second: float = 0.0
-    filters: int = 1  # that `filtering` is the mean of
+    filters: int = 1  # that `filtering` averages
     calibration: Calibration | None = None
 
     @property
     def bound(self) -> Tensor:
-        """What arms are compared by: the exact NLL of a baseline, unless it has a random prefix,
-        else the filtering bound.
+        """The figure to compare arms by: the exact NLL of a baseline without a random prefix, else
+        the filtering bound.
         """
         bound = self.filtering if self.nll is None else self.nll
         assert bound is not None
         return bound
 
     def figures(self, sizes: Tensor) -> Figures:
-        """Bits per token or byte, of documents with ``sizes`` of these."""
+        """Figures in bits per token or per byte; ``sizes`` (n,) counts these in each document."""
         sums = {name: getattr(self, name) for name in Figures.__dataclass_fields__}
         figures = {
             name: Estimate.over_documents(nats / LN2, sizes)
@@ -99,7 +99,7 @@ class DocumentScores:
 
 
 def sample_counts(samples: int) -> list[int]:
-    """1, 2, 4, … and K itself."""
+    """The numbers of samples to report: 1, 2, 4, … and K itself."""
     return [*(1 << i for i in range((samples - 1).bit_length())), samples]
 
 
@@ -158,8 +158,8 @@ def bounds_of(
     device: torch.device,
     stratify: bool,
 ) -> dict[str, Tensor]:
-    """Sums over each of n chunks of a batch, (n, …), under the names of DocumentScores. With
-    ``stratify``, as under a calibration, particles draw z together, and filters are merged.
+    """Sums over each of a batch's n chunks, (n, …), by the names of DocumentScores. With
+    ``stratify``, as after a calibration, particles draw z together, and filters are merged.
     """
     inputs, targets, ids = (t.to(device) for t in (batch.inputs, batch.targets, batch.segment_ids))
     tokens = torch.tensor([len(chunk) for chunk in batch.chunks])

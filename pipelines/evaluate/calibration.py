@@ -1,5 +1,5 @@
-"""Particles and proposal of a run's filter by training text; ftmodel/analysis/calibration.py has
-the rule.
+"""Chooses a run's particles and proposal on training text, by the rule of
+ftmodel/analysis/calibration.py.
 """
 
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ from pipelines.common.rng_streams import Purpose
 from pipelines.config.schema import AUTO, EvaluationConfig
 
 MIN_CHUNKS = 32  # of training text
-SCORED_PER_CHUNK = 32  # scored chunks for each of these
+SCORED_PER_CHUNK = 32  # scored chunks per chunk of training text
 PARTICLES_AT_ONCE = 32  # for which `batch_tokens` is meant: with more, fewer rows
 
 
@@ -31,7 +31,7 @@ def calibrated(
     scored_tokens: int,
     device: torch.device,
 ) -> Calibration | None:
-    """What suits a model; None if particles are given or the NLL needs none."""
+    """What suits the model's filter; None if particles are given or the NLL needs none."""
     config = model.config
     if settings.particles != AUTO or not config.noise_width or enumerable(config):
         return None
@@ -40,7 +40,7 @@ def calibrated(
 
     def estimates(particles: int, share: float) -> Tensor:
         with_these = replace(settings, particles=particles, proposal=share)
-        # the same noise for all shares, and new one for all numbers of particles
+        # the same noise for all shares, and new noise for each number of particles
         numbered = [replace(chunk, index=particles) for chunk in chunks]
         filters, stream = 2 * settings.filters, Purpose.CALIBRATION
         nll = filter_estimates(model, numbered, with_these, filters, stream, device)
@@ -56,7 +56,7 @@ def calibrated(
 
 
 def training_chunks(shards: Shards, context: int, scored_tokens: int) -> list[Chunk]:
-    """Evenly spaced windows of training text, of each the longest part within one document."""
+    """Evenly spaced windows of training text, each cut to its longest stretch in one document."""
     windows = shards.windows("train", context)
     n = min(max(MIN_CHUNKS, scored_tokens // context // SCORED_PER_CHUNK), len(windows))
     texts = windows.batch(torch.arange(n) * len(windows) // n).numpy()
@@ -64,7 +64,7 @@ def training_chunks(shards: Shards, context: int, scored_tokens: int) -> list[Ch
 
 
 def part_of(text: np.ndarray, end: int | None) -> np.ndarray:
-    """The longest part between two ends of text, with these, or between one and the edge."""
+    """The longest stretch between two ends of text, both included, or between one and the edge."""
     cuts = sorted({0, *np.flatnonzero(text == end).tolist(), len(text) - 1})
     start, stop = max(pairwise(cuts), key=lambda part: part[1] - part[0])
     return text[start : stop + 1]
@@ -79,8 +79,8 @@ def filter_estimates(
     device: torch.device,
     stratify: bool = True,
 ) -> Tensor:
-    """−log p̂ of independent filters, nats (filters, chunks). Without ``stratify``, their particles
-    draw their z each by itself, and all of a batch run at once.
+    """−log p̂ of independent filters, nats (filters, chunks). Without ``stratify``, each particle
+    draws its z by itself, and all particles of a batch run at once.
     """
     particles, config, parts = settings.particles, model.config, []
     context, alone = config.context, bool(config.random_prefix)

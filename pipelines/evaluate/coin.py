@@ -25,7 +25,7 @@ def applies(context: Context) -> bool:
 
 @torch.inference_mode()
 def measure(context: Context) -> None:
-    """Of the top, upper-quartile and median sequences by how far the exact probability travels."""
+    """Measure the top, upper-quartile and median sequences by travel of the exact probability."""
     model, device = context.model, context.device
     assert isinstance(context.data, ProcessData)
     rows, sides = labelled_rows(context.shards, context.data)
@@ -54,10 +54,10 @@ def measure(context: Context) -> None:
 
 
 def ones(model: FreeTransformer, hidden: Tensor) -> Tensor:
-    """P(next flip is a one) (B, T) of hidden (B, T, D)."""
+    """P(next flip is a one) (B, T) from hidden (B, T, D)."""
     return model.logits(hidden).float().softmax(-1)[..., coin_flip.ONE].cpu()
 
 
 def to_list(values: Tensor) -> Any:
-    """For JSON, with four decimals."""
+    """Values as lists for JSON, with four decimals."""
     return values.double().mul(1e4).round().div(1e4).tolist()

@@ -1,5 +1,5 @@
-"""Generations to look at, on the target task and on text: a few prompts, the same for every arm,
-continued with pinned z, each of which has a number, and with fresh z.
+"""Generates samples to look at, on the target task and on text: a few prompts, the same for every
+arm, are continued with numbered pinned z and with fresh z.
 
 Shapes: L prompt tokens, N new tokens, T = L + N, R draws with each z, H latent bits.
 """
@@ -70,14 +70,14 @@ def text_decoder(shards: Shards) -> Callable[[Tensor], str]:
 
 
 def letters(seed: int) -> list[Tensor]:
-    """Prompts of the target task, of different letters: (2,) each."""
+    """Prompts (2,) of the target task, each with another letter."""
     rng = generator(seed, LETTERS.purpose, PROMPTS)
     chosen = torch.randperm(len(target_task.LETTERS), generator=rng)[: LETTERS.prompts]
     return [torch.stack((letter, torch.tensor(target_task.ARROW))) for letter in chosen]
 
 
 def beginnings(shards: Shards, context: int, prompts: int) -> list[Tensor]:
-    """The first tokens of a few held-out chunks: (L,) each, as many as ``prompts`` at most."""
+    """The first tokens (L,) of each of a few held-out chunks, at most ``prompts``."""
     chunks = held_out(shards, context, prompts * context)
     most = min(TEXT.beginning, context // 2)
     return [torch.from_numpy(c.tokens[:-1][:most]) for c in islice(chunks, prompts)]
@@ -86,8 +86,8 @@ def beginnings(shards: Shards, context: int, prompts: int) -> list[Tensor]:
 def continuations(
     model: FreeTransformer, prompt: Tensor, pinned: Tensor, sampling: Sampling, rng: Generator
 ) -> list[Tensor]:
-    """The prompt (L,) continued: with fresh z, then with each ``pinned`` noise (6, ≥ T, H), which
-    also pins a random prefix; not by another baseline, which has no z. (R, T) token ids each.
+    """Continue the prompt (L,) with fresh z, then with each ``pinned`` noise (6, ≥ T, H), which
+    also pins a random prefix: token ids (R, T) each. A model without noise has the first alone.
     """
     new = min(sampling.new, model.config.context - len(prompt) + 1)
     source: LatentSource = FromPrior()
@@ -96,7 +96,7 @@ def continuations(
         length = len(prompt) + new
         fresh = torch.rand(sampling.draws, length, bits, generator=rng)
         same = pinned[:, :length].repeat_interleave(sampling.draws, dim=0)
-        # the prompt's z, too, which depends on its tokens
+        # pins the prompt's z, too, which would depend on its tokens
         if model.config.latent.shared_codes and model.config.latent.uniform_prior:
             same = torch.where(same < 0.5, -1.0, 1.0)
         source = Noise(torch.cat((fresh, same)))

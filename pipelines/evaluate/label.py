@@ -1,4 +1,4 @@
-"""What z tells of the hidden label, a fair coin, that decides a sequence of some processes."""
+"""What z tells about the hidden label, a fair coin, that decides a sequence of some processes."""
 
 from dataclasses import asdict
 
@@ -19,7 +19,7 @@ from pipelines.evaluate.measurement import Context
 
 
 def applies(context: Context) -> bool:
-    """Whether there is a z, and a label that it may tell of."""
+    """Whether the model has z, and the data a label that it may tell about."""
     data = context.data
     if context.model.latent is None or not isinstance(data, ProcessData):
         return False
@@ -46,8 +46,8 @@ def labelled_rows(shards: Shards, data: ProcessData) -> tuple[Tensor, Tensor]:
 
 @torch.inference_mode()
 def measure(context: Context) -> None:
-    """Information on the label in z, drawn once from the encoder for each held-out row that is
-    scored, and in the rows themselves: the most that any z can have.
+    """Measure the information about the label in z, drawn once from the encoder for each held-out
+    row that is scored, and in the rows themselves: the most that any z can have.
     """
     model, data, settings = context.model, context.data, context.settings
     posterior = PROCESSES[data.source].label_posterior

@@ -1,4 +1,4 @@
-"""What a measurement is: something that can be asked of some models on some data, and fills in its
+"""The interface of a measurement, which applies to some models on some data, and fills in its
 fields of evaluation.json and details.json.
 """
 
@@ -30,10 +30,10 @@ class Context:
 
 
 class Measurement(Protocol):
-    """A module of this folder; all its random numbers are from a stream of its own."""
+    """A module of this folder; it draws all random numbers from its own stream."""
 
     def applies(self, context: Context) -> bool:
-        """Whether the model and the data are of the kind that is measured."""
+        """Whether this model can be measured on this data."""
 
     def measure(self, context: Context) -> None:
         """Fill in the fields of ``context.evaluation`` and ``context.details``."""

@@ -1,4 +1,4 @@
-"""What one z per sequence tells of held-out text: clusters by document, and interpolation."""
+"""What one z per sequence tells about held-out text: clusters by document, and interpolation."""
 
 from torch import Generator, Tensor
 
@@ -47,7 +47,7 @@ def measure(context: Context) -> None:
 
 
 def clusters(q: Tensor, documents: Tensor, rng: Generator) -> Clusters | None:
-    """None if no document has two texts."""
+    """How alike z is within and between documents; None if no document has two texts."""
     _, document, sizes = documents.unique(return_inverse=True, return_counts=True)
     if sizes.max() < 2:
         return None
@@ -76,8 +76,8 @@ def path(ce: PathCE, documents: Tensor, of_end: Tensor, length: int) -> list[Pat
 
 
 def half_of_the_bits(ce: PathCE, documents: Tensor) -> dict[str, Estimate]:
-    """What texts of ``documents`` (S,) gain by half of the bits of their own z, and by as many that
-    are chosen at random, over what they gain by all. Nothing unless they gain more than two
+    """What texts of ``documents`` (S,) gain from half of the bits of their own z, and from as many
+    random bits, divided by what they gain from all. Empty unless that gain is more than two
     standard errors.
     """
     middle = len(SHARES) // 2

@@ -78,7 +78,7 @@ def evaluate(
     settings: EvaluationConfig,
     device: torch.device,
 ) -> tuple[EvaluationResult, Details]:
-    """All that can be measured of a model on ``data``, whatever the training behind it."""
+    """Measure all that can be measured of a model on ``data``, whatever its training."""
     scores = score(model, shards, data, settings, device)
     evaluation, details = results_of(scores, settings)
     context = Context(model, shards, data, settings, device, scores, evaluation, details)
@@ -91,7 +91,7 @@ def evaluate(
 def figures_by_budget(
     spec: RunSpec, final: EvaluationResult, device: torch.device
 ) -> list[BudgetFigures]:
-    """The bounds of the run's models at all its budgets, of which ``final`` has the last."""
+    """Bounds of the run's models at all its budgets; ``final`` has the last."""
     measured: list[DocumentScores | EvaluationResult] = []
     for budget in spec.budgets[:-1]:
         model, _, shards = load_trained(spec, budget.listed)
@@ -105,7 +105,7 @@ def figures_by_budget(
 
 
 def headline(evaluation: EvaluationResult) -> dict[str, float]:
-    """The figures to compare runs by; NaN, which DVC takes for a change every time, is left out."""
+    """The figures to compare runs by, without NaN, which DVC takes for a change every time."""
     per_token, per_byte = evaluation.bits_per_token, evaluation.bits_per_byte
     gap, fresh, pinned = evaluation.gap_nats_per_token, evaluation.fresh, evaluation.pinned
     figures: dict[str, float | None] = {
@@ -146,8 +146,8 @@ def measure_all(
 
 
 def waiting_folder(spec: RunSpec, manifest: Manifest) -> Path:
-    """Where figures of a checkpoint wait until they are recorded, if they would be measured again
-    as they are.
+    """Where a checkpoint's figures wait until they are recorded. The name covers all that decides
+    what they are.
     """
     decisive = (
         *(asdict(spec.experiment.evaluation), manifest.spec_hash, manifest.tracking_key),
@@ -157,8 +157,8 @@ def waiting_folder(spec: RunSpec, manifest: Manifest) -> Path:
 
 
 def measure(spec: RunSpec, frozen: Frozen | None = None, clean_up: bool = True) -> None:
-    """Evaluate a trained run: its files in results/ and its MLflow run. Raises UserError, also if
-    its stage was ``frozen`` and params.yaml says something else in the end.
+    """Evaluate a trained run: write its files in results/ and its MLflow run. Raises UserError,
+    also if its stage was ``frozen`` and params.yaml says something else in the end.
 
     ``clean_up`` deletes what the training could be resumed from.
     """
@@ -198,6 +198,6 @@ def measure(spec: RunSpec, frozen: Frozen | None = None, clean_up: bool = True) 
 def main(name: str) -> None:
     frozen = freeze("evaluate", name)
     spec = RunSpec(frozen.experiment, name)
-    # of a run that was trained by hand DVC does not have the checkpoint yet, and trains it again
+    # a run trained outside DVC keeps its resume files, because DVC will train it again
     by_dvc = "DVC_STAGE" in os.environ
     here_or_on_a_worker(frozen.experiment, partial(measure, spec, frozen, clean_up=by_dvc))

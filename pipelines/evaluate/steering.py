@@ -1,4 +1,4 @@
-"""Whether pinned z steer what is generated: the same prompts, continued with several z."""
+"""Whether pinned z steer generation: continues the same prompts with several z."""
 
 import torch
 from torch import Generator, Tensor
@@ -19,7 +19,7 @@ from pipelines.evaluate.measurement import Context
 
 
 def applies(context: Context) -> bool:
-    """Of a baseline, too: how far the draws of tokens alone drive continuations apart."""
+    """Whether the data is text. A baseline counts, too: it shows how far token draws alone lead."""
     return bool(context.settings.steering_prompts) and isinstance(context.data, TextData)
 
 
@@ -37,8 +37,8 @@ def measure(context: Context) -> None:
 
 
 def different_codes(bits: int, count: int, rng: Generator) -> Tensor:
-    """``count`` codes of H = ``bits``, or all if there are fewer; of more than 16 bits two are the
-    same with a probability below count² / 2^17.
+    """``count`` different codes of H = ``bits``, or all if there are fewer. Above 16 bits two are
+    equal with a probability below count² / 2^17.
     """
     if bits > 16:
         return pack_bits(torch.rand(count, bits, generator=rng) < 0.5)
@@ -48,10 +48,10 @@ def different_codes(bits: int, count: int, rng: Generator) -> Tensor:
 def continuations(
     model: FreeTransformer, prompt: Tensor, z: Tensor, settings: EvaluationConfig, rng: Generator
 ) -> Tensor:
-    """The prompt (P,) continued with a pinned code z (R,) in each row: the tokens (R, N) that it
-    can change. The first new token is not among them: it is predicted where the prompt ends, whose
-    z is the encoder's, the same in all rows. Where several tokens read one z it is left out, too,
-    though the prompt is then read with the pinned z, or after the pinned random prefix.
+    """Continue the prompt (P,) with a pinned code z (R,) in each row; returns the tokens (R, N)
+    that it can change. The first new token is not among them: it is predicted where the prompt
+    ends, whose z is the encoder's, the same in all rows. Where several tokens read one z it is left
+    out, too, though the prompt is then read with the pinned z, or after the pinned random prefix.
     """
     new = min(1 + settings.steering_length, model.config.context - len(prompt) + 1)
     source: LatentSource = FromPrior()
@@ -68,7 +68,7 @@ def continuations(
 
 
 def steering_figures(apart: Tensor, z: Tensor, rng: Generator) -> Steering:
-    """Of distances (P, R, R) between continuations with codes z (R,), all alike for a baseline."""
+    """Figures from distances (P, R, R) between continuations with z (R,), equal for a baseline."""
     if len(z.unique()) == 1:
         return Steering(Estimate.over_documents(mean_distance(apart, z[:, None] == z)))
     result = steering_test(apart, z, rng)

@@ -41,7 +41,7 @@ def measure(context: Context) -> None:
 
 def of_one_length(chunks: list[Chunk]) -> tuple[Tensor, Tensor]:
     """Texts (S, T + 1) and their documents (S,): the chunks of at least median length, cut to it,
-    so that every position of one is there in all others.
+    so that all have the same positions.
     """
     length = median_low(map(len, chunks))
     whole = [chunk for chunk in chunks if len(chunk) >= length]
@@ -50,7 +50,7 @@ def of_one_length(chunks: list[Chunk]) -> tuple[Tensor, Tensor]:
 
 
 def swap_figures(nats: dict[str, Tensor], document: Tensor, length: int) -> Swap:
-    """Of the cross-entropy of S texts of ``length`` tokens by the source of z, (S,) each."""
+    """Figures from the cross-entropy (S,) of S texts of ``length`` tokens, by the source of z."""
 
     def figure(values: Tensor) -> Estimate:
         return Estimate.by_document(values / LN2, document, length)

@@ -31,8 +31,8 @@ def measure(context: Context) -> None:
 def target_groups(
     model: FreeTransformer, settings: EvaluationConfig, device: torch.device
 ) -> tuple[Groups, Groups]:
-    """Groups that share a prompt: with a z, or random prefix, each, and with one for a group; none
-    of a baseline without.
+    """Groups that share a prompt: first with a z, or random prefix, for each sequence, then with
+    one for a group; a model without either has no second groups.
     """
     rng = generator(settings.seed, Purpose.GROUPS)
     size = settings.group_size

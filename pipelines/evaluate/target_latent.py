@@ -1,7 +1,7 @@
 """The z of a Free Transformer on the target task: what it says on its own, where it costs bits, and
 how well its own decoder rebuilds a sequence from it.
 
-All is measured on sequences newly drawn from the process, which no training has seen.
+All is measured on new sequences of the process, which no training has seen.
 """
 
 from math import isnan, log2
@@ -53,7 +53,7 @@ def encoded(
     settings: EvaluationConfig,
     device: torch.device,
 ) -> tuple[Tensor, Tensor]:
-    """The encoder's logits o of sequences (n, T + 1), all but the last token read, and the KL of
+    """The encoder's logits o for sequences (n, T + 1), whose last token is not read, and the KL of
     each bit, nats, after z sampled with ``noise``; (n, T, H) each.
     """
     size = rows_at_once(settings.batch_tokens, model.config.context)
@@ -65,8 +65,8 @@ def encoded(
 def latent_figures(
     model: FreeTransformer, settings: EvaluationConfig, device: torch.device, elbo_gap: float
 ) -> tuple[LatentFigures, LatentDetails]:
-    """All information is in bits. ``elbo_gap``, the mean over sequences of ELBO − exact NLL, bounds
-    that of the aggregate posterior from above.
+    """Measure z on the target task; all information is in bits. ``elbo_gap``, the mean over
+    sequences of ELBO − exact NLL, bounds the aggregate posterior's KL from above.
     """
     rng = generator(settings.seed, Purpose.LATENT)
     rows, starts = sample_with_starts(settings.probe_sequences, rng)
@@ -99,9 +99,9 @@ def latent_figures(
 def reconstruction(
     model: FreeTransformer, rows: Tensor, bits: Tensor, rng: Generator, device: torch.device
 ) -> Reconstruction:
-    """How sequences (n, 66) come back from their letter, '>' and bits of z (n, 65, H): the share
-    that is valid; over those with a letter in both, the mean distance between the target's mean
-    positions, in characters; the mean Jaccard overlap of the positions of '!'.
+    """Rebuild sequences (n, 66) from their letter, '>' and bits of z (n, 65, H): the share that is
+    valid; the mean distance between the target's mean positions, in characters, where both have the
+    letter; the mean Jaccard overlap of the positions of '!'.
     """
     noise = 1 - 2 * bits.float()  # below any probability, or above: the bits of the prompt too
     copies = generate(
