@@ -94,7 +94,7 @@ def writer(
     shards: Shards,
     padding: Mapping[str, Tensor],
 ) -> Callable[[Path], None]:
-    """What writes a model in a format; raises ValueError if that does not hold such a model."""
+    """A function that writes a model in a format; raises ValueError if that cannot hold it."""
     if model.latent is not None and model.config.latent.shared_codes:
         raise ValueError(
             f"latent.per: {model.config.latent.per} cannot be exported, only one latent code "

@@ -9,7 +9,7 @@ from ftmodel.model.config import ModelConfig
 
 
 class FreeTransformerConfig(PretrainedConfig):
-    """``ModelConfig`` and a vocabulary size, under transformers' names for them, too."""
+    """``ModelConfig`` and a vocabulary size, also under transformers' names for them."""
 
     model_type = "free_transformer"
     attribute_map = {  # noqa: RUF012, as transformers declares it
@@ -30,7 +30,7 @@ class FreeTransformerConfig(PretrainedConfig):
             setattr(self, name, settings[name])
 
     def architecture(self) -> ModelConfig:
-        """Raises AttributeError if an entry is missing."""
+        """The ``ModelConfig``; raises AttributeError if an entry is missing."""
         return ModelConfig(
             **{field.name: getattr(self, field.name) for field in fields(ModelConfig)}
         )

@@ -1,8 +1,8 @@
 """A Free Transformer as a folder with its own code, for AutoModelForCausalLM with
 ``trust_remote_code``.
 
-The code is that of ftmodel/, as installed, as far as the model needs it, and two modules of this
-package, with imports made relative.
+The code is the installed ftmodel/, as far as the model needs it, and two modules of this package,
+with imports made relative.
 """
 
 import re
@@ -39,7 +39,7 @@ def configuration(model: FreeTransformer, shards: Shards) -> FreeTransformerConf
 
 
 def modules() -> dict[str, str]:
-    """Texts of the adapter and all of ours that it imports, by file name, imports made relative."""
+    """Texts of the adapter and of our modules behind it, by file name, with relative imports."""
     texts: dict[str, str] = {}
     waiting = ["pipelines.export.modeling_free_transformer"]
     while waiting:

@@ -25,9 +25,9 @@ SPECIAL_TOKENS = ("bos_token_id", "eos_token_id", "pad_token_id")
 def configuration(
     model: FreeTransformer, shards: Shards, rows: int | None = None
 ) -> PreTrainedConfig:
-    """Of a Llama with so many ``rows`` in its embedding, by default as many as the tokenizer has
-    ids. Raises ValueError for a model that is no Llama, and for a Qwen2 whose tokenizer cuts text
-    in another way than Qwen2's, which transformers 5 takes for that of every Qwen2.
+    """The configuration of a Llama with ``rows`` rows in its embedding, by default one for each id
+    of the tokenizer. Raises ValueError for a model that is no Llama, and for a Qwen2 whose
+    tokenizer splits text in another way than Qwen2's, which transformers 5 assumes for every Qwen2.
     """
     entries = llama_config(model.config, rows or shards.metadata.vocab_size)
     family = entries.pop("model_type")
@@ -58,7 +58,7 @@ def write(
     card: str,
     padding: Mapping[str, Tensor] | None = None,
 ) -> None:
-    """``padding``: rows for the end of embedding and read-out, which `generate` never predicts."""
+    """Write a folder. ``padding`` ends embedding and read-out, and is never generated."""
     weights = llama_weights(model, padding=padding)
     never = [*range(shards.metadata.vocab_size, config.vocab_size)]
     write_files(folder, config, weights, tokenizer(shards, model.config.context), card, never)
@@ -72,10 +72,10 @@ def write_files(
     card: str,
     never: Sequence[int] = (),
 ) -> None:
-    """What the folders of both arms have in common; ``never``: ids that are not generated."""
+    """Write what the folders of both arms have in common; ids in ``never`` are not generated."""
     config.save_pretrained(folder)
     save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
-    shutil.copymode(folder / "config.json", folder / "model.safetensors")  # it was its owner's
+    shutil.copymode(folder / "config.json", folder / "model.safetensors")  # else its owner's alone
     special = {name: getattr(config, name) for name in SPECIAL_TOKENS}
     settings = GenerationConfig(**SAMPLING, **special, suppress_tokens=[*never] or None)
     settings.save_pretrained(folder)
@@ -85,7 +85,7 @@ def write_files(
 
 
 def add_names_of_transformers_4(folder: Path) -> None:
-    """Each version reads the names that it knows, and takes its defaults for the others."""
+    """Add transformers 4's names; each version reads the names that it knows."""
     config = json.loads((folder / "config.json").read_bytes())
     config["torch_dtype"] = config["dtype"]
     if rope := config.get("rope_parameters"):
@@ -100,8 +100,8 @@ def add_names_of_transformers_4(folder: Path) -> None:
 
 
 def tokenizer(shards: Shards, context: int) -> PreTrainedTokenizerFast:
-    """That of the shards, which begins a text with the token that documents begin with; what looks
-    like a special token in a text is text. It pads on the left, as decoders go on from there.
+    """The shards' tokenizer. It begins a text as documents begin, takes special tokens inside a
+    text for text, and pads on the left, because decoders continue on the right.
     """
     fast = shards.tokenizer()
     settings: dict[str, Any] = {"model_max_length": context, "padding_side": "left"}

@@ -1,7 +1,7 @@
 """A baseline as a GGUF file, which llama.cpp and the programs around it take for a Llama.
 
-llama.cpp knows the patterns by which a tokenizer cuts text before it merges bytes by name only
-(``tokenizer.ggml.pre``, src/llama-vocab.cpp), so a tokenizer that cuts otherwise is refused.
+llama.cpp knows only by name the patterns by which a tokenizer splits text before it merges bytes
+(``tokenizer.ggml.pre``, src/llama-vocab.cpp), so a tokenizer that splits otherwise is refused.
 """
 
 import json
@@ -34,8 +34,8 @@ LLAMA_3 = (
     r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
 QWEN_2 = LLAMA_3.replace(r"\p{N}{1,3}", DIGIT)
-# Names by patterns and ignore_merges. "trillion" has GPT-2's pattern; so has "gpt-2", but of what
-# has that name llama.cpp takes spaces out when it decodes: "a , b" comes back as "a, b".
+# Names by patterns and ignore_merges. "trillion" has GPT-2's pattern; so has "gpt-2", but under
+# that name llama.cpp removes spaces when it decodes: "a , b" comes back as "a, b".
 PRE_TOKENIZERS = {
     ((GPT_2,), False): "trillion",
     ((DIGIT, GPT_2), False): "smollm",
@@ -57,7 +57,7 @@ class Vocabulary:
 
 
 def vocabulary(shards: Shards, rows: int | None = None) -> Vocabulary:
-    """Padded to ``rows`` tokens; raises ValueError for a tokenizer that llama.cpp does not have."""
+    """The vocabulary, padded to ``rows`` tokens; raises ValueError if llama.cpp lacks it."""
     begin = shards.metadata.end_of_text
     if begin is None:
         raise ValueError(
@@ -86,7 +86,7 @@ def vocabulary(shards: Shards, rows: int | None = None) -> Vocabulary:
 
 
 def pre_tokenizer(spec: Mapping[str, Any]) -> str:
-    """llama.cpp's name for the way in which a tokenizer.json cuts text; raises ValueError."""
+    """llama.cpp's name for the way in which a tokenizer.json splits text; raises ValueError."""
     parts = pre_tokenizer_parts(spec["pre_tokenizer"])
     patterns = tuple(pattern for part in parts if (pattern := pattern_of(part)))
     ignore_merges = spec["model"]["ignore_merges"]
@@ -99,7 +99,7 @@ def pre_tokenizer(spec: Mapping[str, Any]) -> str:
 
 
 def pattern_of(part: Mapping[str, Any]) -> str:
-    """The pattern, each of whose matches a pre-tokenizer sets apart; "" if it cuts nothing."""
+    """The pattern by whose matches a pre-tokenizer splits text; "" if it splits nothing."""
     match part:
         case {"type": "ByteLevel", "use_regex": cuts}:
             return GPT_2 if cuts else ""
@@ -112,7 +112,7 @@ def pattern_of(part: Mapping[str, Any]) -> str:
 
 
 def provenance(manifest: Manifest, tokens: int) -> dict[str, str | int]:
-    """Entries of ``general``: what a model trained on so many ``tokens`` is and comes from."""
+    """Entries of ``general``: what a model at ``tokens`` of its training is, and comes from."""
     name = f"{manifest.experiment}/{manifest.run_name}"
     return {
         "name": name,
@@ -137,7 +137,7 @@ def write(
     about: Mapping[str, str | int],
     padding: Mapping[str, Tensor] | None = None,
 ) -> None:
-    """Float32 weights; ``config`` is llama_config's, ``padding`` ends embedding and read-out."""
+    """Write float32 weights; ``config`` is llama_config's, ``padding`` the last vocabulary rows."""
     writer = GGUFWriter(path, "llama")
     for key, value in about.items():
         kind = GGUFValueType.STRING if isinstance(value, str) else GGUFValueType.UINT64

@@ -33,7 +33,7 @@ TEMPLATES = Environment(
 
 
 def of_run(experiment: Experiment, manifest: Manifest, tokens: int) -> str:
-    """Of a run trained on so many ``tokens``."""
+    """The card of a run trained on so many ``tokens``."""
     run, architecture, parent = manifest.run, manifest.architecture, manifest.parent
     shape = {k: v for k, v in architecture.items() if k[:2] in ("n_", "d_", "ff", "co")}
     for name in ("head_width", "latent_block"):
@@ -58,7 +58,7 @@ def of_run(experiment: Experiment, manifest: Manifest, tokens: int) -> str:
 
 
 def bound_lines(experiment: Experiment, manifest: Manifest, tokens: int) -> str:
-    """Rows of a card's table, by the names of docs/measurement.md; none without an evaluation."""
+    """Rows of a card's table, named as in docs/measurement.md; none without an evaluation."""
     return "".join(
         f"| {name}held-out NLL, bits per {unit} | {bound} |\n"
         for unit, figures in measured(experiment, manifest, tokens).items()

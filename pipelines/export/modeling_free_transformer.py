@@ -61,8 +61,8 @@ def uniform_noise(
     padding: Tensor | None,
     device: torch.device,
 ) -> Tensor:
-    """Noise of ``size`` (B, T, H) for positions start, start + 1, …: drawn here, or the part that
-    belongs there of ``given`` noise, which ``FreeTransformerForCausalLM.forward`` describes.
+    """Noise of ``size`` (B, T, H) for positions start, start + 1, …: drawn here, or their part of
+    ``given`` noise, which ``FreeTransformerForCausalLM.forward`` describes.
     """
     rows, length, bits = size
     if given is None:
@@ -159,8 +159,8 @@ class FreeTransformerForCausalLM(PreTrainedModel, GenerationMixin):
         labels: None = None,
         **others: Any,
     ) -> CausalLMOutputWithPast:
-        """Logits (B, T, V) after tokens (B, T) that follow those in ``past_key_values``; with
-        ``logits_to_keep`` = n above 0 those of the last n, (B, n, V).
+        """Logits (B, T, V) after tokens (B, T) that follow the ones in ``past_key_values``; with
+        ``logits_to_keep`` = n above 0 only the last n, (B, n, V).
 
         Args:
             attention_mask: (B, S), 0 at the leading positions that are padding.
@@ -216,7 +216,7 @@ class FreeTransformerForCausalLM(PreTrainedModel, GenerationMixin):
         """transformers' ``generate``, by greedy search or sampling; z of the prompt comes from the
         encoder, z of new tokens from the prior.
 
-        ``latent_noise`` is as in ``forward``; B counts all sequences, those of one prompt are
+        ``latent_noise`` is as in ``forward``; B counts all sequences, a prompt's sequences are
         neighbours, and the last new token needs none. Without it all z are drawn independently.
 
         Raises ValueError for what would need z of tokens that are not read as one prompt.
