@@ -27,7 +27,7 @@ from pipelines.suite.task_index import check_names
 
 
 def suite_tasks(arguments: Sequence[str]) -> dict[str, str]:
-    """Name under suite.tasks → task, of the suites named, else of params.yaml's."""
+    """Tasks, by their names under suite.tasks, of the named suites, else of params.yaml's."""
     for argument in arguments:
         key, _, name = argument.partition("=")
         if key != "suite" or not name:
@@ -41,7 +41,7 @@ def suite_tasks(arguments: Sequence[str]) -> dict[str, str]:
 
 
 def fetch(task: str) -> dict[str, Any] | None:
-    """Bring a task's data: documents and datasets; None if it has its own. Raises Skipped."""
+    """Bring a task's data: documents and datasets, or None if it has its own. Raises Skipped."""
     loaded = tasks.load(task)["tasks"].values()
     origins = benchmark_data.origins(each.config for each in loaded)
     if not origins:
@@ -50,7 +50,7 @@ def fetch(task: str) -> dict[str, Any] | None:
 
 
 def note(fetched: dict[str, Any]) -> None:
-    """Add to the list on which stage `suite` depends."""
+    """Add what was fetched to the list on which stage `suite` depends."""
     path = benchmark_data.FETCHED
     with alone(path):
         before = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}

@@ -36,7 +36,7 @@ from pipelines.suite.benchmark_data import fetched
 
 INPUTS = Path("data/inputs")
 MAX_FILES_NAMED = 6  # of changed code
-BAD_ENTRY = (AttributeError, KeyError, TypeError, ValueError, re.error)  # by an entry not validated
+BAD_ENTRY = (AttributeError, KeyError, TypeError, ValueError, re.error)  # of an unvalidated entry
 
 
 def part_files(key: str, part: dict[str, Any]) -> Iterable[FileEntry] | None:
@@ -53,7 +53,7 @@ def part_files(key: str, part: dict[str, Any]) -> Iterable[FileEntry] | None:
 
 
 def text_input(key: str, data: dict[str, Any]) -> Any:
-    """Number, size and fingerprint of the files of each part; None if its source has none."""
+    """Number, size and fingerprint of each part's files; None if its source has none."""
     found: dict[str, Any] = {}
     for name, part in (data.get("parts") or {}).items():
         part_key, found[name] = f"{key}.parts.{name}", None
@@ -78,7 +78,7 @@ def tokenizer_input(key: str, data: dict[str, Any]) -> Any:
 
 
 def note_input(path: Path, look: Callable[[str, Any], Any], key: str, data: Any) -> None:
-    """Write what ``look`` finds; where it finds that something is gone, the file stays."""
+    """Write what ``look`` finds; if it finds that something is gone, the file stays."""
     try:
         content = dumps(look(key, data), indent=1).encode() + b"\n"
     except (UserError, *BAD_ENTRY) as error:
@@ -93,9 +93,9 @@ def note_input(path: Path, look: Callable[[str, Any], Any], key: str, data: Any)
 
 
 def note_suite(suite: Any) -> None:
-    """Write data/inputs/suite.json; raises UserError if no one knows one of the tasks, it has no
-    such figure, or several answers are to be drawn and it generates none. That takes time, so only
-    where they have changed.
+    """Write data/inputs/suite.json. Raises UserError if a task is unknown, lacks its figure, or
+    generates no answers where several are to be drawn. That takes time, so only tasks that have
+    changed are checked.
     """
     path = INPUTS / "suite.json"
     try:

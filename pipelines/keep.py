@@ -39,7 +39,7 @@ from pipelines.config.load import PARAMS, load_experiment
 from pipelines.config.schema import Experiment
 from pipelines.tracking.registry import register_model
 
-# of report.md: its title, the name behind it in a comment, and what follows until the next
+# a section of report.md: its title, its name in a comment, and what follows until the next
 SECTION = r"^## ([^\n]+)\n<!-- (\w+) -->\n(.*?)(?=^## [^\n]+\n<!-- |\Z)"
 STATED = r"<!-- stated -->\n+(.*?\n)\n*<!-- /stated -->"  # its question and expectations
 README = """\
@@ -59,7 +59,7 @@ README = """\
 
 
 def differing(before: dict[str, Any], after: dict[str, Any], path: str = "") -> Iterator[str]:
-    """What turns one composed mapping into the other, on a command line: first what goes."""
+    """Overrides that turn one composed mapping into the other; deletions come first."""
     prefix = f"{path}." if path else ""
     yield from (f"~{prefix}{key}" for key in before if key not in after)
     added = {key: value for key, value in after.items() if key not in before}
@@ -80,7 +80,7 @@ def as_hydra(value: Any) -> str:
 
 
 def stated(config: Any) -> dict[str, Any]:
-    """A composed experiment without what conf/ derives: trainings, and of arms their runs."""
+    """A composed experiment without what conf/ derives: trainings, and runs made from arms."""
     content: dict[str, Any] = OmegaConf.to_container(config)  # type: ignore[assignment]
     content.pop("trainings", None)
     if content.get("arms"):
@@ -112,7 +112,7 @@ def recorded_by(runs: list[RunResults], field: Callable[[Manifest], str]) -> str
 
 
 def hours(seconds: float) -> str:
-    """h:mm:ss."""
+    """Seconds as h:mm:ss."""
     minutes, rest = divmod(round(seconds), 60)
     return f"{minutes // 60}:{minutes % 60:02d}:{rest:02d}"
 
@@ -133,7 +133,7 @@ def report_sections(report: Path, names: Sequence[str]) -> tuple[str, list[Path]
     statements = re.findall(STATED, text, re.DOTALL)
     chosen = "\n\n".join((*map(str.rstrip, statements), *(sections[name] for name in names)))
     pictures = [report / path for path in re.findall(r"\]\((figures/\w+\.png)\)", chosen)]
-    chosen = re.sub(r"\[\w+ in MLflow\]\(.*\)\n\n", "", chosen)  # of this machine
+    chosen = re.sub(r"\[\w+ in MLflow\]\(.*\)\n\n", "", chosen)  # on this machine alone
     return chosen.replace("](figures/", "]("), pictures
 
 
@@ -158,8 +158,8 @@ def readme(experiment: Experiment, runs: list[RunResults], content: str, folder:
 
 
 def register_best(experiment: Experiment) -> None:
-    """Give the best arm an alias in MLflow's model registry, of each group of arms that may be
-    compared. Raises UserError if results are missing or MLflow does not have them.
+    """Give the best arm in each group of arms that may be compared an alias in MLflow's model
+    registry. Raises UserError if results are missing or MLflow does not have them.
     """
     bounds_alone = replace(experiment, suite_runs={})
     groups = families(group_by_seed(read_runs(bounds_alone)))

@@ -40,17 +40,17 @@ GPUS = tuple(1 << i for i in range(9))  # of the table of weak scaling
 
 @dataclass
 class Assumptions:
-    flops: float  # a second, of a GPU at its peak
+    flops: float  # FLOP/s of a GPU at its peak
     mfu: float
     memory: float  # GiB of a GPU
     price: float | None  # of a GPU for an hour
 
 
 class RunPlan:
-    """One run. Memory is in bytes of one worker; tokens_per_second is that of one GPU."""
+    """One run. Memory is in bytes of one worker, tokens_per_second of one GPU."""
 
     def __init__(self, spec: RunSpec, options: Assumptions) -> None:
-        """Raises UserError if the vocabulary is that of a tokenizer that is not there."""
+        """Raises UserError if the tokenizer of the run's data is missing."""
         compute, config = spec.experiment.compute, spec.config
         self.vocabulary = vocabulary = vocab_size(spec)
         baseline = replace(config, latent_bits=0, latent_block=None)
@@ -71,7 +71,7 @@ class RunPlan:
 
 
 def vocab_size(spec: RunSpec) -> int:
-    """Of a run's data; text too short for so many merges may end with fewer tokens."""
+    """The vocabulary size of a run's data; text too short for so many merges may end with less."""
     data = spec.data
     if isinstance(data, ProcessData):
         return len(PROCESSES[data.source].symbols)
@@ -90,7 +90,7 @@ def vocab_size(spec: RunSpec) -> int:
 def worker_memory(
     compute: Compute, config: ModelConfig, vocabulary: int, micro_batch: int, workers: int
 ) -> Memory:
-    """Of each of so many workers, with ``micro_batch`` sequences at a time."""
+    """Memory of each of ``workers`` workers, with ``micro_batch`` sequences at a time."""
     return memory(
         config,
         vocabulary,
@@ -115,7 +115,7 @@ def text_table(rows: list[dict[str, str]]) -> str:
 
 
 def costs_row(p: RunPlan, arm: str, seeds: int) -> dict[str, str]:
-    """Of one run of an arm."""
+    """A row with the costs of one run of an arm."""
     kappa = p.spec.run.kappa_bits
     row = {
         "arm": arm,
@@ -170,7 +170,7 @@ def memory_row(p: RunPlan, arm: str, limit: float) -> dict[str, str]:
 
 
 def gib(size: float) -> str:
-    """Of bytes; two digits of what would be 0.0."""
+    """Bytes as GiB; two digits of what would be 0.0."""
     return f"{size / GIB:.1f}" if not 0 < size < 0.05 * GIB else f"{size / GIB:.2g}"
 
 

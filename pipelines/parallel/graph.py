@@ -12,10 +12,10 @@ class Graph:
     """Stages by the names that DVC gives them: `train@baseline`."""
 
     needs: dict[str, set[str]]  # the stages whose outputs each reads
-    always: set[str]  # those that DVC runs at every call
+    always: set[str]  # stages that DVC runs at every call
 
     def upstream(self, names: Iterable[str]) -> set[str]:
-        """Stages with all that they need, directly or not."""
+        """The named stages and all that they need, directly or not."""
         every, new = set[str](), set(names)
         while new:
             every |= new
@@ -23,12 +23,12 @@ class Graph:
         return every
 
     def downstream(self, names: Iterable[str]) -> set[str]:
-        """Stages with all that need them, directly or not."""
+        """The named stages and all that need them, directly or not."""
         wanted = set(names)
         return {name for name in self.needs if self.upstream([name]) & wanted}
 
     def priorities(self, costs: dict[str, float]) -> dict[str, float]:
-        """Of each stage, the costs on the longest way from its start to the end of the pipeline."""
+        """For each stage, the cost of the longest way from its start to the end of the pipeline."""
         longest = dict.fromkeys(self.needs, 0.0)
         for name in reversed([*TopologicalSorter(self.needs).static_order()]):
             longest[name] += costs.get(name, 0.0)
@@ -52,6 +52,6 @@ def read_graph() -> Graph:
 
 
 def changed_stages() -> set[str]:
-    """Stages whose command, parameters, dependencies or outputs are not those of dvc.lock."""
+    """Stages whose command, parameters, dependencies or outputs differ from dvc.lock."""
     with Repo(".") as repo:
         return {name.rpartition(":")[2] for name in repo.status()}

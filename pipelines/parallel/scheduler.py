@@ -18,7 +18,7 @@ from pipelines.parallel.slots import Slot
 
 LOOK_SECONDS = 0.2  # between two looks at the processes
 LOCKED = ("is busy, it is being blocked by", "Unable to acquire lock")  # by another DVC command
-ERROR = re.compile("^ERROR: ", re.MULTILINE)  # of DVC: the last is why it ended
+ERROR = re.compile("^ERROR: ", re.MULTILINE)  # DVC's; the last is why it ended
 # whatever the stage said
 FAILED_LINE = re.compile("^ERROR: failed to reproduce .*: failed to run: ")
 MAX_ERROR_LINES = 20
@@ -41,16 +41,16 @@ class StageJob:
 
 @dataclass
 class StageOutcome:
-    """What became of the stages; the rest was never started, for want of what it needs."""
+    """What became of the stages. The rest was never started, because what it needs was missing."""
 
-    seconds: dict[str, float] = field(default_factory=dict)  # of those that ended well
+    seconds: dict[str, float] = field(default_factory=dict)  # of stages that ended well
     failed: dict[str, Path] = field(default_factory=dict)  # their logs, the first to fail first
     interrupted: bool = False
 
 
 @contextmanager
 def interrupts() -> Iterator[list[int]]:
-    """The signals by which this process has been asked to stop, Ctrl-C or SIGTERM, as they come."""
+    """Collects the signals that ask this process to stop, Ctrl-C or SIGTERM, as they come."""
     noted: list[int] = []
     numbers = signal.SIGINT, signal.SIGTERM
     before = {n: signal.signal(n, lambda n, _: noted.append(n)) for n in numbers}
@@ -65,8 +65,8 @@ class Scheduler:
     """Starts a stage once all that it needs has ended well and a slot is free."""
 
     def __init__(self, slots: list[Slot], logs: Path, lock: int, screen: Screen) -> None:
-        """``lock``: the file descriptor that keeps others out of the pipeline; the stages hold it,
-        too, so that it is kept for as long as one of them runs, should this process be killed.
+        """``lock`` is the file descriptor that keeps others out of the pipeline. The stages hold
+        it, too, so it is kept for as long as one of them runs, even if this process is killed.
         """
         self.slots, self.logs, self.lock, self.screen = slots, logs, lock, screen
         self.free = [*reversed(range(len(slots)))]
@@ -75,7 +75,7 @@ class Scheduler:
         logs.mkdir(parents=True, exist_ok=True)
 
     def run(self, graph: Graph, names: set[str], priorities: dict[str, float]) -> StageOutcome:
-        """Run the stages ``names``, those of high priority first; what else they need is there."""
+        """Run the stages ``names``, high priority first; what else they need is there already."""
         sorter = TopologicalSorter({name: graph.needs[name] & names for name in sorted(names)})
         sorter.prepare()
         ready: list[str] = []
@@ -158,13 +158,13 @@ def read_log(log: Path) -> str:
 
 
 def locked_out(log: Path) -> bool:
-    """Whether DVC, by its last error, could not run the stage since another of its commands ran."""
+    """Whether DVC's last error says that another of its commands kept it from running the stage."""
     *_, last = ERROR.split(read_log(log))
     return any(words in last for words in LOCKED) and not FAILED_LINE.match(f"ERROR: {last}")
 
 
 def error_of(log: Path) -> str:
-    """The last lines that a stage printed, without what DVC says of every failure."""
+    """The last lines that a stage printed, without what DVC says about every failure."""
     lines = read_log(log).splitlines()
     own = [line for line in lines if line.strip() and not FAILED_LINE.search(line)]
     return "\n".join(own[-MAX_ERROR_LINES:])

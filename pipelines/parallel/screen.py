@@ -1,4 +1,4 @@
-"""What is shown of stages that run side by side: a line for each, and one as it starts or ends."""
+"""Shows stages that run side by side: a line for each, and one as it starts or ends."""
 
 import os
 import re
@@ -19,7 +19,7 @@ PROGRESS_VARIABLE = {"PROGRESS_SECONDS": "2"}  # how often a stage then writes a
 
 
 def last_line(log: Path) -> str:
-    """The newest line of a log, whichever it is; "" of an empty one."""
+    """The newest line of a log that is not blank; "" if there is none."""
     try:
         with open(log, "rb") as file:
             file.seek(max(0, file.seek(0, os.SEEK_END) - TAIL_BYTES))
@@ -36,8 +36,8 @@ def duration(seconds: float) -> str:
 
 
 class Screen:
-    """On a terminal the running stages are shown with the newest line of each log; otherwise a
-    line of progress is printed when it is a new one.
+    """Shows, on a terminal, the running stages with the newest line of each log; otherwise prints a
+    line of progress when it is a new one.
     """
 
     def __init__(self, total: int) -> None:
@@ -49,7 +49,7 @@ class Screen:
 
     @property
     def environment(self) -> dict[str, str]:
-        """For the stages, so that their logs are as new as the screen needs them."""
+        """Environment variables for the stages that keep their logs as new as the screen needs."""
         return PROGRESS_VARIABLE if self.console.is_terminal else {}
 
     @property
@@ -68,7 +68,7 @@ class Screen:
         self.console.print(Text(printable(line), style))
 
     def update(self, logs: Iterable[tuple[str, Path, float]]) -> None:
-        """``logs``: name, log and seconds since its start of each stage that runs."""
+        """Show the running stages; ``logs`` has name, log and seconds since its start for each."""
         lines = [(name, last_line(log), seconds) for name, log, seconds in logs]
         if not self.console.is_terminal:
             for name, line, _ in lines:

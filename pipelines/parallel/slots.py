@@ -15,7 +15,7 @@ Slot = dict[str, str]  # environment variables of the stages that run in it
 
 
 def gpu_ids() -> list[str]:
-    """Of the GPUs that this process may use, as CUDA_VISIBLE_DEVICES names them."""
+    """The GPUs that this process may use, as CUDA_VISIBLE_DEVICES names them."""
     count = torch.cuda.device_count()
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     return visible.split(",")[:count] if visible else [str(i) for i in range(count)]
@@ -28,7 +28,7 @@ def make_slots(compute: Compute, runs: int, memory: float, jobs: int | None) -> 
     the last digits of a result, which must not change when a pipeline is continued.
 
     Args:
-        runs: of the experiment; more slots than runs would stay empty most of the time.
+        runs: number of runs; more slots than runs would stay empty most of the time.
         memory: bytes of the largest run's worker, by the planner.
     Raises:
         UserError: a run needs more GPUs than ``jobs`` leaves for it.
