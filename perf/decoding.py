@@ -8,9 +8,9 @@ Arms, with prompts of 16 tokens:
   dynamic, static  Hugging Face's Llama with the baseline's weights, SDPA and `generate`, by either
                    kind of cache, not compiled; the one that is faster by its median counts
 
-At temperature 0 (greedy) and at 1, drawn from the whole vocabulary; prefill counts. Shapes from one
-where half of a step is overhead to one where nearly all of it is matrix products, the same for both
-sides.
+At temperature 0 (greedy) and at 1, drawn from the whole vocabulary; prefill counts. Both sides have
+the same shapes. Half of a step is overhead in the smallest, and nearly all of it is matrix products
+in the largest.
 """
 
 from functools import partial
@@ -39,7 +39,7 @@ TINY_SHAPES = {"tiny": (2, 32, 2, 64, 64)}
 
 
 def measure(turns: int, quick: bool, device: str = "cpu", only: str | None = None) -> list[Figure]:
-    """Of all shapes, or ``only`` of one."""
+    """Measure all shapes, or ``only`` one."""
     logging.set_verbosity_error()
     figures = []
     for shape, sizes in (
@@ -77,7 +77,7 @@ def our_generation(
 def their_generation(
     model: LlamaForCausalLM, prompt: Tensor, new: int, temperature: float, cache: str
 ) -> Tensor:
-    """Without an end of text, so that all rows go on to the last token."""
+    """Generate without an end-of-text token, so that all rows go on to the last token."""
     model.generation_config.eos_token_id = None
     how = {"temperature": temperature, "top_k": 0} if temperature else {}
     made = model.generate(

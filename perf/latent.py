@@ -2,8 +2,8 @@
 
 A whole training step, same shapes and code paths. Time and memory are ratios to the baseline, whose
 bound is the ratio of FLOPs that the planner counts; memory is the peak with parameters and the
-optimizer's moments, without the table (2^H, D) and its moments, which come apart with its gradient:
-where a step's peak has that too, it counts.
+optimizer's moments, without the table (2^H, D) and its moments, which are reported apart with its
+gradient. If the gradient is there at a step's peak, it counts.
 """
 
 from dataclasses import replace

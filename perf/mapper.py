@@ -26,7 +26,7 @@ def exact(o: Tensor, noise: Tensor, table: Tensor) -> Tensor:
 
 
 def dense(o: Tensor, noise: Tensor, table: Tensor) -> Tensor:
-    """Logits and noise (N, H) and a table (2^H, D) give r (N, D)."""
+    """Map logits and noise (N, H) and a table (2^H, D) to r (N, D)."""
     p, low = o.sigmoid(), o.shape[1] // 2
     g_low, g_high = code_probabilities(p[:, :low]), code_probabilities(p[:, low:])
     g = (g_high[:, :, None] * g_low[:, None, :]).flatten(1)  # (N, 2^H)

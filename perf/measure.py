@@ -42,13 +42,13 @@ def figure(name: str, values: Sequence[float], unit: str = "ratio", **target: fl
 
 
 def ratio(name: str, over: Sequence[float], under: Sequence[float], **target: float) -> Figure:
-    """Of each turn's value to that of the other in the same turn."""
+    """Divide each turn's value by the other arm's in the same turn."""
     return figure(name, [a / b for a, b in zip(over, under, strict=True)], **target)
 
 
 def in_turns(arms: dict[str, Work], turns: int) -> dict[str, list[float]]:
-    """Seconds of each arm in each turn; every other turn goes backwards. One turn more, the first,
-    warms up and does not count. torch's ``timer`` waits until a GPU has done what it was given.
+    """Seconds of each arm in each turn; every other turn goes backwards. An extra first turn warms
+    up and does not count. torch's ``timer`` waits until a GPU has done its work.
     """
     seconds: dict[str, list[float]] = {name: [] for name in arms}
     for turn in range(turns + 1):
@@ -61,7 +61,7 @@ def in_turns(arms: dict[str, Work], turns: int) -> dict[str, list[float]]:
 
 
 def peak_bytes(work: Work, device: str = "cpu") -> int:
-    """Most bytes of tensors that ``work`` held at one time beyond those there before it."""
+    """Most bytes of tensors that ``work`` held at one time, beyond the bytes there before it."""
     if device == "cuda":
         torch.cuda.reset_peak_memory_stats()
         before = torch.cuda.memory_allocated()

@@ -30,7 +30,7 @@ from pipelines.common.strict_json import dumps
 
 Entry = dict[str, Any]
 PR_SET_PDEATHSIG = 1
-GRACE_SECONDS = 30  # from the end of its time to its end, for what does not stop itself
+GRACE_SECONDS = 30  # from the end of its time until a part is killed that does not stop itself
 # what is measured, or measured beside
 PACKAGES = ("torch", "numpy", "lightning", "transformers", "tokenizers", "lm_eval")
 REHEARSAL = "This is a rehearsal at toy size on a CPU. Its figures mean nothing."
@@ -39,7 +39,7 @@ TABLE_HEAD = "| | median (least to most) | unit | target | |\n|---|---|---|---|-
 
 @dataclass(frozen=True)
 class Part:
-    """A module with `measure`, what it is given, and for how many minutes at most it runs."""
+    """A module with `measure`, its arguments, and how many minutes it may run."""
 
     module: str
     target: str = ""
@@ -50,7 +50,7 @@ class Part:
 
 
 def machine() -> dict[str, str]:
-    """What figures depend on and a reader cannot see."""
+    """Describe what measurements depend on and a reader cannot see."""
     gpu = "none"
     if torch.cuda.is_available():
         driver = doctor.output_of(
@@ -84,7 +84,7 @@ def in_this_process(part: Part, turns: int, quick: bool, seconds: float) -> Entr
 
 
 def end_after(seconds: float) -> None:
-    """Raise TimeoutError in this process after so long; it is killed if it goes on."""
+    """Raise TimeoutError in this process after ``seconds``; kill it if it goes on."""
 
     def over(*_: object) -> None:
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
@@ -97,7 +97,7 @@ def end_after(seconds: float) -> None:
 
 
 def measure_part(part: Part, turns: int, quick: bool, seconds: float = inf) -> Entry:
-    """The entry of one part, run in a process of its own, for so long at most."""
+    """Run one part in a process of its own, for at most ``seconds``; returns its entry."""
     date = datetime.now(UTC).isoformat(timespec="minutes")
     entry: Entry = {"date": date, "commit": git_revision(), "turns": turns, "quick": quick}
     start = perf_counter()
@@ -110,12 +110,12 @@ def measure_part(part: Part, turns: int, quick: bool, seconds: float = inf) -> E
 
 
 def is_measured(entry: Entry | None) -> bool:
-    """Whether it was measured, and with the code that is here now."""
+    """Whether an entry has measurements, made with the code that is here now."""
     return entry is not None and "figures" in entry and entry["commit"] == git_revision()
 
 
 def time_for(part: Part, todo: Iterable[Part], left: float) -> float:
-    """Seconds that a part may take of those ``left``: those of one module have equal shares."""
+    """Seconds that a part may take of what is ``left``: parts of one module get equal shares."""
     return min(60 * part.minutes, left / sum(part.module == each.module for each in todo))
 
 
@@ -128,7 +128,7 @@ def record(
     turns: int | None = None,
     minutes: float = inf,
 ) -> None:
-    """Measure these parts; what each gives is written at once to <path>.json and <path>.md, in the
+    """Measure these parts. What each gives is written at once to <path>.json and <path>.md, in
     place of what it gave before. Ends the process, with exit code 1 if a part failed.
     """
     begun, failed = perf_counter(), False
@@ -164,7 +164,7 @@ def record(
 
 
 def read_entries(path: Path, parts: Mapping[str, Part]) -> dict[str, Entry]:
-    """What earlier calls measured; raises UserError if it is no such file."""
+    """Read what earlier calls measured; raises UserError if the file cannot be read."""
     file = path.with_name(f"{path.name}.json")
     try:
         entries: dict[str, Entry] = json.loads(file.read_bytes())
@@ -184,7 +184,7 @@ def in_a_line(entry: Entry) -> str:
 
 
 def page(entries: Mapping[str, Entry], parts: Mapping[str, Part], title: str) -> str:
-    """A section a part that was tried or has a target; machine and versions where they change."""
+    """Write a section for each part that was tried or has a target; machine where it changes."""
     blocks, known = [f"# {title}"], None
     if any(entry["quick"] for entry in entries.values()):
         blocks.append(f"**{REHEARSAL}**")
@@ -216,7 +216,7 @@ def page(entries: Mapping[str, Entry], parts: Mapping[str, Part], title: str) ->
 
 
 def said(entry: Entry) -> str:
-    """When, of which code, in what time, and how busy the machine was."""
+    """Say when, with which code, in what time, and on how busy a machine."""
     words = f"{entry['date']}, commit {entry['commit']}, {entry['turns']} turns"
     load = f"load {entry['machine']['load']} before, " if "machine" in entry else "load "
     return f"{words}, {entry['seconds']:.0f} s; {load}{entry['load_after']} after"
@@ -233,5 +233,5 @@ def figure_row(figure: Mapping[str, Any], quick: bool) -> str:
 
 
 def rounded(value: float) -> str:
-    """Four digits, and those of a larger number in groups."""
+    """Format a number with four digits, or from 1000 on as a whole one with separators."""
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"

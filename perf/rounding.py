@@ -21,7 +21,7 @@ ROUNDING_HEAD = (
 
 
 class Rotation(nn.Module):
-    """Cosines and sines of RoPE in float64, (B, T, E), for neighbours at a distance of E / 2."""
+    """Cosines and sines of RoPE in float64, (B, T, E), for channel pairs E / 2 apart."""
 
     def __init__(self, theta: float, width: int) -> None:
         super().__init__()
@@ -33,7 +33,7 @@ class Rotation(nn.Module):
 
 
 def in_float64(llama: LlamaForCausalLM) -> LlamaForCausalLM:
-    """The same model, changed in place; of plain RoPE alone."""
+    """Change a model with plain RoPE to float64, in place, and return it."""
     rope = llama.config.rope_parameters
     assert rope["rope_type"] == "default", "a RoPE that is slowed down"
     llama.double().set_attn_implementation("sdpa")  # "eager" has its softmax in float32
@@ -61,7 +61,7 @@ def log_likelihoods(llama: LlamaForCausalLM, requests: Sequence[Encoded]) -> lis
 
 
 def arm_rows(name: str, values: Mapping[str, Sequence[float]], exact: Sequence[float]) -> list[str]:
-    """A line for each of ``values``, log-likelihoods of the same answers."""
+    """Table rows, one for each of ``values``, log-likelihoods of the same answers."""
     rows = []
     for who, each in values.items():
         off = [value - true for value, true in zip(each, exact, strict=True)]

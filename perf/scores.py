@@ -70,7 +70,7 @@ SCORES_HEAD = (
 
 
 class Backend(HFLM):  # type: ignore[misc]
-    """lm_eval's own, as our tasks see a model."""
+    """lm_eval's own class, with what our tasks read of a model."""
 
     truncated = 0
     mc_error: dict[tuple[str, str], float] = {}  # noqa: RUF012
@@ -87,7 +87,7 @@ def our_model() -> FreeTransformerLM:
 
 
 def backend() -> HFLM:
-    """lm_eval's, with the model as transformers reads it, 8 requests at once."""
+    """Load lm_eval's model, as transformers reads it; 8 requests at once."""
     model = AutoModelForCausalLM.from_pretrained(
         MODEL, gguf_file="model.gguf", dtype=torch.float32
     ).eval()
@@ -97,7 +97,7 @@ def backend() -> HFLM:
 
 
 def backend_of(llama: Any, tokenizer: Tokenizer, batch_size: int) -> HFLM:
-    """Every text begins with END_TOKEN."""
+    """Wrap a Llama for lm_eval; every text begins with END_TOKEN."""
     end = tokenizer.token_to_id(END_TOKEN)
     llama.generation_config.eos_token_id = end
     fast = Tokenizer.from_str(tokenizer.to_str())
@@ -118,7 +118,7 @@ def backend_of(llama: Any, tokenizer: Tokenizer, batch_size: int) -> HFLM:
 
 
 def against_float64(names: Sequence[str], tasks: Any, documents: int, file: Path) -> None:
-    """How far both, and lm_eval with its default float32 softmax, are from float64."""
+    """Compare both, and lm_eval with its default float32 softmax, with float64."""
     mine, theirs = our_model(), backend()
     arms = {"ours": mine, "hf, softmax_dtype=float64": theirs}
     for arm, rows in (("hf", theirs.batch_size), ("hf, one by one", 1)):
@@ -144,7 +144,7 @@ def against_float64(names: Sequence[str], tasks: Any, documents: int, file: Path
 
 
 def compared(mine: Outcome, theirs: Outcome) -> str:
-    """How the answers of two models to the same requests differ."""
+    """Say how the answers of two models to the same requests differ."""
     pairs = list(zip(mine.log, theirs.log, strict=True))
     assert all(a["arguments"] == b["arguments"] for a, b in pairs), "other requests"
     both = ((responses_of(each["resps"]) for each in pair) for pair in pairs)
@@ -156,14 +156,14 @@ def compared(mine: Outcome, theirs: Outcome) -> str:
 
 
 def responses_of(responses: Any) -> list[Any]:
-    """Of a document: a text or (log-likelihood, whether greedy) for each request."""
+    """List a document's responses: a text or (log-likelihood, whether greedy) per request."""
     if isinstance(responses, str) or not isinstance(responses[0], list | str):
         return [responses]
     return list(chain.from_iterable(map(responses_of, responses)))
 
 
 def score_row(name: str, spec: SuiteTask, models: Sequence[Any]) -> str:
-    """A row of the table."""
+    """Run a benchmark with both models; returns its row of the table."""
     suite = Suite(name="paper", limit=LIMITS[name], run_code=True)
     outcomes, values, seconds = [], [], []
     for model in models:

@@ -1,7 +1,7 @@
 """Training runs side by side, and workers of Ray that share a batch, on the cores of this machine.
 
-docs/performance.md ("Runs and workers side by side") has what is planned. Speeds are those that
-curve.csv says.
+docs/performance.md ("Runs and workers side by side") says what is planned. Speeds come from
+curve.csv.
 """
 
 import json
@@ -26,7 +26,7 @@ SHAPE = (  # of conf/model/target_small.yaml
 
 
 def training_speed(projects: Sequence[Project], workers: int, batch: int, steps: int) -> float:
-    """Steps per second of stage train in all these projects at once, together."""
+    """Total steps per second of stage train, run in all these projects at once."""
     for project in projects:
         shutil.rmtree(project.folder / "resume", ignore_errors=True)
         project.compose(
@@ -49,7 +49,7 @@ def training_speed(projects: Sequence[Project], workers: int, batch: int, steps:
 def speedups(
     jobs: dict[int, float], workers: dict[int, float], parts: dict[int, float]
 ) -> list[Figure]:
-    """Of n runs, and of n workers beside one process with the n-th part of their batch."""
+    """Speed-ups of n runs, and of n workers beside one process with an n-th of their batch."""
     found = []
     for axis, speeds, whole in (("JOBS", jobs, {}), ("workers", workers, parts)):
         for n in list(speeds)[1:]:

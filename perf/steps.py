@@ -21,7 +21,7 @@ from perf.measure import Work, in_turns
 from pipelines.train.core.acceleration import blocks_of
 from tests.support.hugging_face import to_hugging_face
 
-Loss = Callable[[Tensor], Tensor]  # of tokens (B, T + 1)
+Loss = Callable[[Tensor], Tensor]  # takes tokens (B, T + 1)
 VOCABULARY, BATCH = 8192, 8
 SHAPE = ModelConfig(8, 256, 4, 4, 704, context=256)
 QUICK = ModelConfig(2, 32, 2, 2, 48, context=16)
@@ -30,7 +30,7 @@ STEPS_PER_TURN = 3  # the first finds caches and allocator as another arm left t
 
 
 def compiled(blocks: Sequence[nn.Module]) -> None:
-    """Each on its own, as stage train does it."""
+    """Compile each block on its own, as stage train does."""
     torch._dynamo.config.recompile_limit = 64  # arms share the code of a block, and its limit of 8
     for block in blocks:
         block.compile()

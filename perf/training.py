@@ -1,7 +1,7 @@
 """Training steps of our baseline beside Hugging Face's Llama, and beside the machine's peak.
 
 In float32 and in bf16, with blocks compiled or not; shape, batch, tokens and optimizer are the
-same for both. A ratio is one of speeds: above 1, ours is faster. The share of the peak counts the
+same for both. Ratios compare speeds: above 1, ours is faster. The share of the peak counts the
 model's FLOPs, as the planner does, in compiled steps of ours, against the fastest of a few square
 products measured in the same run.
 """

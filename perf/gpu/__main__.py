@@ -49,7 +49,7 @@ PARTS = {
 
 
 def find_gpu() -> None:
-    """Raise UserError if there is none that this PyTorch can use."""
+    """Raise UserError unless this PyTorch can use a GPU."""
     found = doctor.gpu()
     if found.state != doctor.OK:
         reason = "no GPU on this machine" if found.value == "none" else found.value

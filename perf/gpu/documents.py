@@ -34,7 +34,7 @@ def measure(turns: int, quick: bool, device: str) -> list[Figure]:
 
 
 def at_context(config: ModelConfig, vocabulary: int, device: str, turns: int) -> list[Figure]:
-    """Raises AssertionError if FlexAttention does not work on a GPU."""
+    """Measure one context; raises AssertionError if FlexAttention does not work on a GPU."""
     width, context = config.head_channels, config.context
     assert device == "cpu" or flex_works(torch.device(device, 0), width), "see the warning"
     torch.manual_seed(0)

@@ -13,7 +13,7 @@ DEVICE = "GPU_TESTS_ON"  # what tests/conftest.py reads: a device that stands in
 
 
 class Outcomes:
-    """A plugin of pytest's that counts."""
+    """A pytest plugin that collects outcomes."""
 
     def __init__(self) -> None:
         self.passed: set[str] = set()

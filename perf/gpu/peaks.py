@@ -1,8 +1,8 @@
 """Dense bf16 peaks of GPUs by device name, FLOP/s, sums in float32, as NVIDIA's datasheets say.
 
 Lightning's table (get_available_flops) does not recognise "NVIDIA H200", has the rates of sparse
-matrices for H200 and H100 NVL, and has a half or less of these for RTX 4090, RTX 3090 and A40. Of
-names that contain several of these the longest counts.
+matrices for H200 and H100 NVL, and has half the rates or less for RTX 4090, RTX 3090 and A40. If a
+device's name contains several names, the longest counts.
 """
 
 import re
@@ -27,6 +27,6 @@ PEAKS = {
 
 
 def peak(device: str) -> float | None:
-    """Of a device by the name that PyTorch gives it; None if it is not in the table."""
+    """Peak of a device, by the name that PyTorch gives it; None if it is not in the table."""
     names = [name for name in PEAKS if re.search(rf"\b{name}\b", device)]
     return PEAKS[max(names, key=len)] if names else None

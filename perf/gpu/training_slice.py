@@ -1,8 +1,8 @@
 """A slice of kappa_124m: the first minutes of its baseline and of its Free Transformer at κ = 1/2.
 
-By the project's own stages in a folder of its own, with the experiment's settings on the way to the
-smallest of its budgets, but less text (docs/performance.md, "On a GPU"): where the hub is not in
-reach the standard library's sources, on which speed alone means something.
+The project's own stages run in a folder of their own, with the experiment's settings for the
+smallest budget, but less text (docs/performance.md, "On a GPU"). Where the hub is not in reach, the
+text is the standard library's sources, on which only speed means something.
 """
 
 import signal
@@ -38,9 +38,9 @@ from pipelines.train.core.trainer import Process, SegmentTraining, quiet
 
 EXPERIMENT, DATA = "kappa_124m", "fineweb_edu"
 ARMS = {"baseline": "baseline_s0", "free": "free_k1_2_s0"}
-MINUTES = 20.0  # of training, half of them each arm's
-MIN_TRAINING_SECONDS = 30.0  # for which it is worth starting
-ENDING_SECONDS = 60.0  # before the end of its time at which an arm stops: for its last checkpoint
+MINUTES = 20.0  # of training, half for each arm
+MIN_TRAINING_SECONDS = 30.0  # for less it is not worth starting
+ENDING_SECONDS = 60.0  # an arm stops this long before its time ends, for its last checkpoint
 HUB_SETTINGS = ["data.fineweb_edu.max_bytes=200_000_000"]  # 46 M tokens
 STDLIB_SETTINGS = [  # of the standard library
     "+part@data.fineweb_edu.parts.stdlib=files",
@@ -62,7 +62,7 @@ TOY_TOKENS = 5120
 
 
 def composed(quick: bool) -> DictConfig:
-    """The experiment with its two arms alone."""
+    """Compose the experiment with its two arms alone."""
     own_text = STDLIB_SETTINGS + (TOY_SETTINGS if quick else WHOLE_STDLIB)
     online = not quick and doctor.hub().state == doctor.OK
     chosen = HUB_SETTINGS if online else own_text
@@ -77,7 +77,7 @@ def composed(quick: bool) -> DictConfig:
 
 
 def make_slice_text(quick: bool) -> list[Figure]:
-    """Compose and tokenize."""
+    """Compose the configuration, make the text and tokenize it."""
     from pipelines.data import build as data
     from pipelines.tokenize import build as tokenize
 
@@ -95,7 +95,7 @@ def start_of(spec: RunSpec) -> Start:
 
 
 def curve(spec: RunSpec) -> Curve:
-    """As far as the newest checkpoint of a run has it."""
+    """The training curve, up to the newest checkpoint of a run."""
     path = start_of(spec).checkpoint
     return [row_of(row) for row in read_checkpoint(path)[0][HISTORY]["rows"]] if path else []
 
@@ -118,7 +118,7 @@ class SliceTraining(SegmentTraining):
 
 
 def train(spec: RunSpec, seconds: float) -> None:
-    """For so long, or until the arm's half of the slice is over."""
+    """Train for ``seconds``, or until the arm's half of the slice is over."""
     left = 60 * MINUTES / len(ARMS) - training_seconds(curve(spec))
     if min(left, seconds) < MIN_TRAINING_SECONDS:
         return
@@ -149,12 +149,12 @@ def arm_figures(spec: RunSpec, arm: str, device: str) -> list[Figure]:
 
 
 def speeds(rows: Curve) -> list[float]:
-    """Tokens per second; the first row has compilation in it."""
+    """Tokens per second; leaves out the first row, which includes compilation, if it can."""
     return [row.tokens_per_second for row in rows[len(rows) > 1 :]]
 
 
 def figures_of_both(experiment: Experiment) -> list[Figure]:
-    """Both arms, once both have been trained: at the last tokens that both have a row for."""
+    """Compare both arms at the last number of tokens for which both have a row."""
     baseline, free = (curve(RunSpec(experiment, name)) for name in ARMS.values())
     bounds = {row.tokens: row.bound_bits for row in baseline}
     if not (both := [row for row in free if row.tokens in bounds]):
@@ -170,7 +170,7 @@ def figures_of_both(experiment: Experiment) -> list[Figure]:
 def measure(
     turns: int, quick: bool, device: str, project: str, arm: str | None = None
 ) -> list[Figure]:
-    """The text, or an arm, in a project that is kept, until this process is to end."""
+    """Make the text or train an arm, in a project that is kept, until this process is to end."""
     left = signal.getitimer(signal.ITIMER_REAL)[0] or inf
     begun = perf_counter()
     Path(project).mkdir(parents=True, exist_ok=True)

@@ -20,7 +20,7 @@ from pipelines.compose import compose_config
 from pipelines.config.load import parse
 from pipelines.plan import GIB, vocab_size
 
-# of each the experiment that trains it, sequences a step, and the utilisation to be reached
+# for each, the experiment that trains it, sequences per step, and the utilisation to reach
 GPU_PRESETS = {
     "1.5 B": ("paper_1_5b", 8, 0.40),  # as each of the experiment's 32 workers
     "124 M": ("kappa_124m", 32, None),  # as one of its micro-batches
@@ -73,7 +73,7 @@ def both_arms(
     device: str,
     turns: int,
 ) -> list[Figure]:
-    """Both arms with micro-batches of ``micro`` sequences, ``accumulate`` of them a step."""
+    """Measure both arms, with ``accumulate`` micro-batches of ``micro`` sequences per step."""
     torch.manual_seed(0)
     context = configs["free"].context
     tokens = torch.randint(vocabulary, (micro, context + 1), device=device)
