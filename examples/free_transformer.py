@@ -79,7 +79,7 @@ class Attention(nn.Module):
         return x.unflatten(-1, (-1, self.width)).transpose(1, 2)  # (B, N or M, T, E)
 
     def forward(self, q: Tensor, kv: Tensor, causal: bool) -> Tensor:
-        """q and kv (B, T, D) to (B, T, D)."""
+        """Attend from q to kv, both (B, T, D); returns (B, T, D)."""
         queries = rope(self.heads(self.query(q)), self.theta)  # (B, N, T, E)
         keys, values = (self.heads(x) for x in self.key_value(kv).chunk(2, dim=-1))
         keys = rope(keys, self.theta)  # (B, M, T, E)
@@ -127,7 +127,7 @@ def bits_of_codes(bits: int) -> Tensor:
 
 
 def code_probabilities(p: Tensor) -> Tensor:
-    """G_d = Π_h p_h^{U_h(d)} (1 − p_h)^{1 − U_h(d)}: p (…, H) to (…, 2^H)."""
+    """G_d = Π_h p_h^{U_h(d)} (1 − p_h)^{1 − U_h(d)} (equation 8): p (…, H) to (…, 2^H)."""
     p = p[..., None, :]
     return torch.where(bits_of_codes(p.shape[-1]) == 1, p, 1 - p).prod(-1)
 
@@ -145,9 +145,9 @@ class BinaryMapper(torch.autograd.Function):
         """Map bit logits o (…, H) and W (2^H, D) to r (…, D) and z (…), sampled with noise (…, H),
         uniform on [0, 1).
         """
-        p = o.sigmoid()  # P(B_h = 1)
+        p = o.sigmoid()  # P(B_h = 1), equation 6
         bits = noise < p  # B_h
-        z = (bits << torch.arange(bits.shape[-1])).sum(-1)  # z = Σ_h B_h 2^h
+        z = (bits << torch.arange(bits.shape[-1])).sum(-1)  # z = Σ_h B_h 2^h, equation 7
         ctx.save_for_backward(p, z, w)
         ctx.mark_non_differentiable(z)
         return w[z], z  # = Y W
@@ -212,7 +212,7 @@ class FreeTransformer(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """As GPT-2, but for the embeddings and the latent; gains of RMSNorm are 1."""
+        """Draw weights as GPT-2 does, but for embeddings and latent; gains of RMSNorm are 1."""
         for name, matrix in self.named_parameters():
             if name.startswith("embedding"):
                 std = self.c.embedding_std

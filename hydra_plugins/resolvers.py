@@ -1,10 +1,10 @@
-"""What conf/ derives from runs, which DVC cannot: it makes a stage for each entry of a mapping.
+"""Mappings that conf/ derives from runs. DVC cannot; it makes a stage for each entry of a mapping.
 
     runs: ${each_seed:${arms},${seeds}}               every arm once with every seed
     trainings: ${trainings_of:${runs},${name}}        runs with the path of what each starts from
     suite_runs: ${text_runs:${runs},${data},${suite}} runs on text, which the suite scores
 
-All are read-only: Hydra would apply an override of a run to a copy, and say nothing. Hydra imports
+All are read-only: Hydra would silently apply an override of a run to a copy. Hydra imports
 what lies in this folder, in pipelines.compose as in `dvc exp run`.
 """
 
@@ -17,8 +17,8 @@ from pipelines.config.derived import suite_runs, trainings
 
 
 def each_seed(arms: DictConfig, seeds: ListConfig) -> dict[str, Any]:
-    """Runs <arm>_s<seed>, each starting from that of its own seed if it starts from an arm; raises
-    ValueError starting with the dotted key that is wrong.
+    """Make runs <arm>_s<seed>. A run that starts from an arm starts from that arm's run with its
+    own seed. Raises ValueError that begins with the dotted key that is wrong.
     """
     if not seeds:
         raise ValueError("seeds: empty; arms need at least one seed")

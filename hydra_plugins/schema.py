@@ -2,8 +2,8 @@
 
 Hydra imports what lies in this folder, in pipelines.compose as in `dvc exp run`, and in no other
 program: it is not installed. So both write the same params.yaml, with every setting in it, and DVC
-sees a default of the schema change. Structured configs are the simplest way to that: defaults are
-there before overrides, which need no `+`; entries of typed dictionaries (`models`, `arms`, `runs`,
+notices a changed default. Structured configs are the simplest way to do that: defaults are there
+before overrides, which need no `+`; entries of typed dictionaries (`models`, `arms`, `runs`,
 `suite.tasks`) get theirs from Hydra; the dataclasses stay what Python builds. Entries of `data` and
 parts of texts have several types, so each file names its own in its defaults list.
 
