@@ -36,7 +36,7 @@ class TableCodebook:
 
 
 class SampledTable(TableCodebook):
-    """The same table, with a gradient of the sampled code alone."""
+    """The paper's table, with a gradient of the sampled code alone."""
 
     def __init__(self, gradient: Gradient) -> None:
         self.gradient = gradient
@@ -76,7 +76,7 @@ class LinearCodebook(SampledTable):
         return signs(z, len(weight)).type_as(rho).t() @ rho
 
     def logit_gradient(self, rho: Tensor, p: Tensor, codes: Tensor, weight: Tensor) -> Tensor:
-        """For ``all_codes`` Σ_d g_d G_d (U_h(d) − p_h), which is 2 p_h (1 − p_h) ρ·w_h."""
+        """∂loss/∂o (…, H); for ``all_codes`` Σ_d g_d G_d (U_h(d) − p_h) = 2 p_h (1 − p_h) ρ·w_h."""
         if self.gradient == Gradient.all_codes:
             return 2 * p * (1 - p) * (rho @ weight.t())
         return super().logit_gradient(rho, p, codes, weight)

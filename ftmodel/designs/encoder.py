@@ -37,7 +37,7 @@ class SharedEncoder:
 
 
 class SeparateEncoder:
-    """Its own blocks over the decoder's token embeddings, which learn from both."""
+    """An encoder with its own blocks, over token embeddings that encoder and decoder train."""
 
     reads_embeddings = True
 

@@ -28,7 +28,7 @@ def probability_of_one(z: Tensor) -> Tensor:
 
 
 def sample_labelled(n: int, generator: Generator) -> tuple[Tensor, Tensor]:
-    """n sequences (n, 65) of token ids, and the Z (n,) that each was drawn with."""
+    """Draw n sequences (n, 65) of token ids, and return with them the Z (n,) of each."""
     z = torch.randint(2, (n, 1), generator=generator)
     flips = torch.rand(n, FLIPS, generator=generator) < probability_of_one(z)
     return torch.cat((torch.full_like(z, START), ZERO + flips.long()), dim=1), z.flatten()
@@ -39,7 +39,7 @@ def sample_sequences(n: int, generator: Generator) -> Tensor:
 
 
 def exact_log_probability(sequences: Tensor) -> Tensor:
-    """log P(flips) in nats, (n,), of sequences (n, 65); −inf for what is no sequence of flips."""
+    """log P(flips) in nats, (n,), of sequences (n, 65); −inf for a row that is no flips."""
     flips = sequences[:, 1:]
     ones, zeros = (flips == ONE).sum(1).double(), (flips == ZERO).sum(1).double()
     given_one = ones * log(1 - EPSILON) + zeros * log(EPSILON)

@@ -30,7 +30,7 @@ ROW = BLANKS + 4 * DIGITS + 2
 
 
 def sample_sequences(n: int, generator: Generator) -> Tensor:
-    """n sequences (n, 22) of token ids."""
+    """Draw n sequences (n, 22) of token ids."""
     drawn = PRIMES[torch.randint(len(PRIMES), (n, 2), generator=generator)]
     return as_sequences(*drawn.sort(1).values.unbind(1))
 

@@ -68,7 +68,7 @@ class PathStar:
         return self.labels + torch.arange(self.blanks)
 
     def sample(self, n: int, generator: Generator) -> Tensor:
-        """n sequences (n, row) of token ids."""
+        """Draw n sequences (n, row) of token ids."""
         labels = torch.rand(n, self.labels, generator=generator).argsort(1)[:, : 1 + self.edges]
         start, arms = labels[:, :1], labels[:, 1:].unflatten(1, (self.degree, self.arm))
         sources = torch.cat((start[:, None].expand_as(arms[..., :1]), arms[..., :-1]), dim=2)

@@ -40,7 +40,7 @@ COUNT = {"NOUN": len(NOUNS), "ADVERB": len(ADVERBS), "ADJECTIVE": len(ADJECTIVES
 
 
 def sample_labelled(n: int, generator: Generator) -> tuple[Tensor, Tensor]:
-    """n sequences (n, 49) of token ids, and the sentiment (n,), 0 or 1, of each."""
+    """Draw n sequences (n, 49) of token ids, and return with them the sentiment (n,), 0 or 1."""
     label = torch.randint(2, (n,), generator=generator)
     size = (n, SENTENCES)
     own = torch.rand(size, generator=generator) < OWN

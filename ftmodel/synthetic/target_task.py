@@ -33,7 +33,7 @@ def decode(tokens: Tensor) -> str:
 
 
 def sample_with_starts(n: int, generator: Generator) -> tuple[Tensor, Tensor]:
-    """n sequences (n, 66) of token ids drawn from the process, and the start (n,) of each target,
+    """Draw n sequences (n, 66) of token ids, and return with them the start (n,) of each target,
     0 … 56 characters after the prompt.
     """
     letter = torch.randint(len(LETTERS), (n, 1), generator=generator)
