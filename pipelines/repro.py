@@ -38,8 +38,8 @@ from pipelines.parallel.slots import Slot, make_slots
 from pipelines.plan import Assumptions, RunPlan
 
 RAN = re.compile(r"^Running stage '(.+)':$", re.M)
-USUAL_PARTICLES = 64  # that `evaluation.particles: auto` is taken for
-USUAL_TOKENS = 65_536  # held-out ones, where evaluation takes all
+USUAL_PARTICLES = 64  # assumed for `evaluation.particles: auto`
+USUAL_TOKENS = 65_536  # held-out ones assumed where evaluation takes all
 ANY_GPU = Assumptions(flops=1.0, mfu=1.0, memory=1.0, price=None)  # FLOPs and bytes need none
 
 
@@ -101,7 +101,7 @@ def bring_up_to_date(experiment: Experiment, jobs: str | None, lock: int) -> Non
 
 
 def stage_flops(plan: RunPlan) -> dict[str, float]:
-    """What a run's training and evaluation take, roughly: the longest way is started first."""
+    """Rough FLOPs of a run's training and evaluation; the longest way is started first."""
     spec, settings = plan.spec, plan.spec.experiment.evaluation
     passes = 1.0  # forward, of a token that is scored; one with its gradients is worth three
     if spec.config.noise_width:
@@ -114,8 +114,8 @@ def stage_flops(plan: RunPlan) -> dict[str, float]:
 
 
 def cluster_slots(experiment: Experiment, jobs: str | None) -> list[Slot]:
-    """On the cluster of RAY_ADDRESS, or one of this machine: stages go to it by themselves, each
-    with the resources that `compute` asks for.
+    """Slots on the cluster of RAY_ADDRESS, or on one of this machine. Stages go to it by
+    themselves, each with the resources that `compute` asks for.
     """
     import ray  # all else needs none
 
@@ -128,7 +128,7 @@ def cluster_slots(experiment: Experiment, jobs: str | None) -> list[Slot]:
 
 
 def side_by_side(slots: list[Slot], costs: dict[str, float], logs: Path, lock: int) -> None:
-    """Run what has changed, and at last `dvc repro`, which has nothing to do."""
+    """Run what has changed side by side, and then `dvc repro`, which should have nothing to do."""
     graph = read_graph()
     always = graph.upstream(graph.always)
     with Screen(len(graph.needs)) as screen:

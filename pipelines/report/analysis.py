@@ -41,12 +41,12 @@ class Analysis:
 
     @cached_property
     def comparisons(self) -> list[Comparison]:
-        """Of the final bounds."""
+        """Comparisons of the final bounds."""
         return compare(self.arms)
 
     @cached_property
     def expected(self) -> list[Comparison]:
-        """The final bounds of the two arms of each expectation, in the order of these."""
+        """Comparisons of the final bounds of each expectation's two arms, in order."""
         arms = {arm.name: arm for arm in self.arms}
         pairs = [(arms[each.arm], arms[each.than]) for each in self.expectation]
         return [contrast_bounds(arm, other, arm.unit, self.arms) for arm, other in pairs]
@@ -58,13 +58,13 @@ class Analysis:
 
     @cached_property
     def budgets(self) -> dict[str, BudgetTable]:
-        """By data, of arms measured at smaller budgets."""
+        """Tables, by data, of arms measured at smaller budgets."""
         found = {d: budget_table(arms, self.compared_on(d)) for d, arms in self.by_data.items()}
         return {data: table for data, table in found.items() if table.arms}
 
     @cached_property
     def benchmarks(self) -> list[Benchmarks]:
-        """Of each family that was scored on a suite."""
+        """The benchmarks of each family that was scored on a suite."""
         return benchmarks(self.arms)
 
     @cached_property
@@ -101,16 +101,16 @@ class Analysis:
         return [c for c in self.comparisons if c.arm.run.data == data]
 
     def family_name(self, family: list[Arm]) -> str:
-        """The data's name, with model, budget and parent where the data have several families."""
+        """The data's name, with model, budget and parent if the data have several families."""
         first = family[0].first
         alone = len(families(self.by_data[first.run.data])) == 1
         return first.run.data if alone else "_".join(family_words(first.family))
 
     @cached_property
     def comparisons_made(self) -> int:
-        """Those with a verdict: of the final bounds, at smaller budgets and over the last third;
-        of benchmarks and pass@k; of designs of the latent; and of further pairs of arms that
-        something was expected of.
+        """The number of comparisons with a verdict: of the final bounds, at smaller budgets and
+        over the last third; of benchmarks and pass@k; of designs of the latent; and of further
+        pairs of arms with an expectation.
         """
         further = [c for group in self.designs for c in group.others]
         pairs = [{c.arm.name, c.other.name} for c in [*self.comparisons, *further]]

@@ -1,4 +1,4 @@
-"""What a section is made of. markdown.py writes blocks; html.py makes the page of that Markdown."""
+"""The blocks of a section. markdown.py writes them; html.py makes a page of the Markdown."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ class Block:
 
 @dataclass(frozen=True)
 class Text(Block):
-    """Paragraphs, a list or a heading in Markdown; text of others is `escaped` in it."""
+    """Paragraphs, a list or a heading in Markdown; other people's text must be `escaped`."""
 
     markdown: str
 
@@ -64,7 +64,7 @@ class Section:
 
 
 def table(rows: Iterable[Mapping[str, str] | Sequence[tuple[str, str]]]) -> list[Table]:
-    """Of rows whose cells have the head of their column; no table where there are no rows."""
+    """A table of rows, each of pairs of head and cell; no table if there are no rows."""
     pairs = [row.items() if isinstance(row, Mapping) else row for row in rows]
     cells = [[cell for _, cell in row] for row in pairs]
     return [Table([head for head, _ in pairs[0]], cells)] if pairs else []
@@ -86,7 +86,7 @@ def side_by_side(columns: Iterable[Sequence[Block]]) -> Group:
 
 
 def figures(blocks: Sequence[Block]) -> Iterator[Picture]:
-    """Those among blocks, also within others."""
+    """All pictures among blocks, also within others."""
     for block in blocks:
         if isinstance(block, Picture):
             yield block

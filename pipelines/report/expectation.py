@@ -1,5 +1,5 @@
-"""What the experiment was to answer and what was expected of it; whether that came true, and
-whether it was written before the runs.
+"""The experiment's question and what was expected; whether that came true, and whether it was
+written before the runs.
 """
 
 from collections import defaultdict
@@ -32,8 +32,8 @@ class Outcome:
 
     @property
     def verdict(self) -> str:
-        """Where no difference is measured, one may still be there, below the threshold: what
-        expects none is not contradicted, and what expects one is not shown.
+        """The verdict on the expectation. A difference below the threshold may still be there, so
+        "no difference" does not contradict an expectation of none, and does not show another.
         """
         measured, expected = self.comparison.verdict, self.expectation.bound.verdict
         if measured == "not known" or self.comparison.may_be_loose:
@@ -62,7 +62,7 @@ class Statement:
 
 
 def statement(question: str | None, analysis: Analysis) -> Statement:
-    """Empty where nothing is asked or expected, nor ever was."""
+    """The statement on the experiment; empty if nothing is asked or expected, nor ever was."""
     runs, now = analysis.runs, said(question, analysis.expectation)
     pairs = zip(analysis.expectation, analysis.expected, strict=True)
     outcomes = [Outcome(expectation, comparison) for expectation, comparison in pairs]
@@ -78,7 +78,7 @@ def statement(question: str | None, analysis: Analysis) -> Statement:
 
 def said(question: str | None, expectation: list[Expectation]) -> dict[frozenset[str], str]:
     """The question, and the expectations by their two arms. An experiment has at most one
-    expectation of the same two arms, in whichever order it names them.
+    expectation for two arms, in whichever order it names them.
     """
     asked = " ".join((question or "").split())
     of_arms = {frozenset((each.arm, each.than)): str(each) for each in expectation}
@@ -124,7 +124,7 @@ def when_trained(runs: list[str], total: int) -> str:
 
 
 def marked(shown: list[Block]) -> list[Block]:
-    """Blocks that `keep` finds."""
+    """Put blocks between marks, by which `keep` finds them."""
     return [Text("<!-- stated -->"), *shown, Text("<!-- /stated -->")] if shown else []
 
 
@@ -143,7 +143,7 @@ def blocks(stated: Statement) -> list[Block]:
 
 
 def summary(stated: Statement) -> str:
-    """The same for the terminal, a line each."""
+    """The statement for the terminal, one line for each outcome."""
     lines = [f"Question: {stated.question}"] if stated.question else []
     for outcome in stated.outcomes:
         verdict = outcome.verdict.capitalize()

@@ -1,4 +1,4 @@
-"""What a report says of its parts: the first paragraph under each title of docs/report.md."""
+"""Explains the parts of a report: the first paragraph under each title of docs/report.md."""
 
 import re
 from functools import cache
@@ -11,7 +11,7 @@ PAGE = ROOT / "docs/report.md"
 
 @cache
 def paragraphs() -> dict[str, str]:
-    """By title; links lead from the folder of a report, and only a list has several lines."""
+    """Paragraphs by title. Links lead from a report's folder, and only lists have several lines."""
     text = PAGE.read_text(encoding="utf-8").replace("](", "](../../docs/")
     found = re.findall(r"^#+ (.+)\n\n((?:.+\n)+)", text, re.MULTILINE)
     return {title: re.sub(r"\n(?!- )", " ", words.strip()) for title, words in found}
@@ -22,5 +22,5 @@ def explained(title: str) -> Text:
 
 
 def anchor(title: str) -> str:
-    """Of a heading, as GitHub names it."""
+    """The anchor that GitHub gives a heading."""
     return re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-")

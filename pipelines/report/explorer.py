@@ -1,4 +1,4 @@
-"""The generations of all arms, for a page on which one chooses what to look at."""
+"""All arms' generations, for a page on which readers choose what to look at."""
 
 from typing import Any
 
@@ -28,7 +28,7 @@ def explorer_families(analysis: Analysis) -> list[dict[str, Any]]:
 
 
 def generations(arm: Arm) -> dict[str, Any]:
-    """Those of its first seed, without control characters."""
+    """An arm's generations by its first seed, without control characters."""
     several = f", the first of {count(len(arm.runs), 'seed')}" if len(arm.runs) > 1 else ""
     readable = [
         {

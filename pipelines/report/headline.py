@@ -58,7 +58,7 @@ def picture(analysis: Analysis) -> Figure | None:
 
 
 def draw_family(axes: Axes, name: str, baseline: Arm, comparisons: list[Comparison]) -> None:
-    """The baseline on top, at 0; bars reach as far as a difference has to exceed to count."""
+    """Draw the baseline on top, at 0; a difference counts if its bar does not reach 0."""
     unit, zero = UNITS[comparisons[0].unit], baseline.bound().mean
     draw_arm(axes, 0, baseline, zero, COLOURS[0])
     axes.axvline(0, lw=1.2, color=COLOURS[0])
@@ -95,7 +95,7 @@ def draw_family(axes: Axes, name: str, baseline: Arm, comparisons: list[Comparis
 def draw_arm(
     axes: Axes, row: int, arm: Arm, zero: float, colour: str, threshold: float | None = None
 ) -> None:
-    """The mean, its bar and the seeds."""
+    """Draw the mean, its bar and the seeds."""
     known = threshold is None or not isnan(threshold)
     axes.errorbar(
         arm.bound().mean - zero,

@@ -1,4 +1,4 @@
-"""Markdown as HTML, by markdown-it-py. Of HTML within it only what markdown.py writes stays."""
+"""Markdown as HTML, by markdown-it-py. HTML within it stays only if markdown.py writes such."""
 
 import re
 from collections.abc import Mapping
@@ -72,7 +72,7 @@ def html(markdown: str, images: Mapping[str, str]) -> str:
 
 
 def inline(token: Token, images: Mapping[str, str]) -> str:
-    """What stands on a line: figures with their description under them, verdicts in colour."""
+    """HTML of a line: figures with their description under them, verdicts in colour."""
     children = token.children or []
     for child, following in zip_longest(children, children[1:]):
         match child.type:

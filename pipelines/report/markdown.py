@@ -1,4 +1,4 @@
-"""Blocks as Markdown."""
+"""Writes blocks as Markdown."""
 
 import html
 import re
@@ -13,7 +13,7 @@ NUMBERS = re.compile(r"(\*\*)?[−+≤±]? ?\d.*|–?")
 
 
 def escaped(text: str) -> str:
-    """The text on a line of Markdown, where it stands for itself: neither markup nor HTML."""
+    """Text for a line of Markdown, where it is neither markup nor HTML."""
     line = " ".join(printable(html.escape(text, quote=False)).split())
     return MARKUP.sub(r"\\\g<0>", line)
 
@@ -40,7 +40,7 @@ def one(block: Block) -> str:
 
 
 def table(head: list[str], rows: list[list[str]]) -> str:
-    """Columns of numbers end on the right."""
+    """A table in Markdown, with columns of numbers aligned on the right."""
     columns = list(zip(*rows, strict=True)) or [()] * len(head)
     sides = [
         "---:" if i and all(map(NUMBERS.fullmatch, column)) else "---"
@@ -50,7 +50,7 @@ def table(head: list[str], rows: list[list[str]]) -> str:
 
 
 def section(topic: Section) -> str:
-    """Its name stands in a comment: `keep` finds it by that, and links in the page lead to it."""
+    """A section in Markdown. By its name, in a comment, `keep` and links in the page find it."""
     link = f"[How to read it](../../docs/report.md#{anchor(topic.title)})"
     words = paragraphs().get(topic.title, "")
     parts = [f"## {topic.title}\n<!-- {topic.name} -->", words, link, written(topic.blocks)]

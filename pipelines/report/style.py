@@ -71,7 +71,7 @@ def panels(
 
 
 def below(figure: Figure, looks: Mapping[str, Style], columns: int) -> None:
-    """A legend under the axes: labels, and how the line of each looks."""
+    """Add a legend under the axes: labels, and how the line of each looks."""
     height = (0.1 + 0.2 * -(-len(looks) // columns)) / figure.get_figheight()
     handles = [Line2D([], [], label=label, **look) for label, look in looks.items()]
     figure.legend(handles=handles, loc="lower center", ncols=columns, frameon=False, fontsize=9.5)
@@ -81,7 +81,7 @@ def below(figure: Figure, looks: Mapping[str, Style], columns: int) -> None:
 def seeds_and_means(
     axes: Axes, points: Mapping[float, list[float]], colour: str, line: str = "-"
 ) -> None:
-    """Seeds at each x as dots, and a line through their means."""
+    """Plot seeds at each x as dots, and a line through their means."""
     for x, seeds in points.items():
         axes.plot([x] * len(seeds), seeds, "o", ms=4, color=colour, alpha=0.6)
     means = [fmean(seeds) for seeds in points.values()]
@@ -89,14 +89,14 @@ def seeds_and_means(
 
 
 def millions(axes: Axes, ticks: Iterable[float], unit: str = "") -> None:
-    """A logarithmic horizontal axis with these ticks, which are labelled in millions."""
+    """Make the horizontal axis logarithmic, with these ticks, labelled in millions."""
     axes.set_xscale("log")
     axes.set_xticks([*ticks], [f"{tick / 1e6:.3g}{unit}" for tick in ticks])
     axes.xaxis.set_minor_locator(NullLocator())
 
 
 def log_places(values: Iterable[float]) -> dict[float, float]:
-    """Where values from 0 on stand on a logarithmic axis: 0 apart on the left."""
+    """Places of values from 0 on along a logarithmic axis: 0 is apart on the left."""
     places = {value: log2(value) for value in sorted({*values}) if value > 0}
     first, last = min(places.values()), max(places.values())
     zero = {0: first - max((last - first) / 8, 1.0)} if 0 in values else {}
@@ -104,7 +104,7 @@ def log_places(values: Iterable[float]) -> dict[float, float]:
 
 
 def spaced(places: Mapping[float, float]) -> list[float]:
-    """The values to label: those that keep their distance from the one before."""
+    """The values to label: each keeps its distance from the labelled one before."""
     values = [*places]
     width = places[values[-1]] - places[values[0]]
     kept = values[:1]

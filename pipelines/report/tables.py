@@ -53,13 +53,13 @@ def run_row(run: RunResults) -> dict[str, Any]:
 
 
 def latent_cells(run: RunResults) -> dict[str, Any]:
-    """H, and in words where a run's design of the latent differs from its preset's."""
+    """H, and the settings in which a run's latent differs from its preset's, in words."""
     design = " ".join(f"{key}={value}" for key, value in given(run.run.latent).items())
     return {"latent_bits": run.latent_bits, "latent": design}
 
 
 def column_name(path: str) -> str:
-    """bits_per_token/nll/mean is nll_bits_per_token, bits_per_token/nll/se …_se."""
+    """A path's column: bits_per_token/nll/mean is nll_bits_per_token, …/nll/se is …_se."""
     first, *names = path.removesuffix("/mean").split("/")
     if first in UNITS:
         figure, *error = names
@@ -105,7 +105,7 @@ def estimate_cells(name: str, estimate: Estimate | None) -> dict[str, Any]:
 
 
 def summary(analysis: Analysis, page: Path) -> str:
-    """One line an arm, compared by the first column in bits; below it the findings."""
+    """One line per arm, compared by the first column in bits; below them the findings."""
     cells = [summary_row(arm, analysis.uses.get(arm.name)) for arm in analysis.arms]
     heads = [head for head in cells[0] if any(row[head] != "–" for row in cells)]
     lines = aligned([heads, *([row[head] for head in heads] for row in cells)])

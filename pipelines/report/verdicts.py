@@ -102,13 +102,13 @@ def verdicts(data: str, analysis: Analysis) -> list[Table]:
 
 
 def name(arm: Arm) -> str:
-    """With the mark of a latent that collapsed."""
+    """The arm's name, with a mark if its latent collapsed."""
     return arm.name + (f" **({arm.collapse})**" if arm.collapsed else "")
 
 
 def find(comparisons: list[Comparison], arm: Arm, plain: bool) -> Comparison | None:
-    """The comparison of an arm with the plain baseline, or with the larger one: of several, that
-    with most blocks.
+    """An arm's comparison with the plain baseline, or with the larger one: of several, the one with
+    most blocks.
     """
     of_arm = [c for c in comparisons if c.arm is arm and not c.other.run.random_prefix]
     matching = [c for c in of_arm if c.other.plain == plain]
@@ -131,8 +131,8 @@ def gain_of(comparison: Comparison, comparisons: list[Comparison]) -> tuple[str,
 
 
 def gain(against: Collection[Comparison], compared: list[Comparison]) -> str:
-    """What becomes of a gain beside a baseline with further blocks; that one may have fewer
-    parameters, and then says nothing of these.
+    """Compare a gain with a larger baseline's. If that baseline has fewer parameters than the arm,
+    it cannot show that parameters explain the gain.
     """
     for kind, matched in filter(None, (gain_of(c, compared) for c in against)):
         fewer = matched.other.parameters < matched.arm.parameters
@@ -172,7 +172,7 @@ def reservations(arm: Arm, against: Collection[Comparison]) -> list[str]:
 
 
 def on_benchmarks(suites: list[Benchmarks], arm: Arm) -> list[str]:
-    """On how many the arm differs from the plain baseline, and on which."""
+    """On how many benchmarks the arm differs from the plain baseline, and on which."""
     tasks: dict[str, list[str]] = {
         word: [] for word in ("better", "worse", "no difference", "not known")
     }

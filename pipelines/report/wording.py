@@ -10,7 +10,7 @@ from pipelines.compare.comparison import Comparison
 
 
 def number(value: float | None, decimals: int = 4) -> str:
-    """−0.1234; a dash where there is none."""
+    """A number such as −0.1234; a dash where there is none."""
     if value is None or isnan(value):
         return "–"
     rounded = round(value, decimals) + 0.0  # not −0.00
@@ -26,12 +26,12 @@ def signed(value: float, decimals: int = 4) -> str:
 
 
 def count(number: int, noun: str) -> str:
-    """3 seeds; 34,567 tokens."""
+    """A number with its noun: 3 seeds; 34,567 tokens."""
     return f"{number:,} {noun}" + ("" if number == 1 else "s")
 
 
 def magnitude(number: float) -> str:
-    """1.5 B."""
+    """A large number in short: 1.5 B."""
     for size, letter in ((1e12, "T"), (1e9, "B"), (1e6, "M")):
         if number >= size:
             return f"{number / size:.3g} {letter}"
@@ -44,8 +44,8 @@ def listed(words: Iterable[str]) -> str:
 
 
 def estimate(value: Estimate | None, decimals: int = 4) -> str:
-    """0.7654 ± 0.0100, filter ± 0.00050, spread 0.0141: standard errors over documents and of
-    repeated filters, standard deviation over seeds; what there is of them.
+    """An estimate such as 0.7654 ± 0.0100, filter ± 0.00050, spread 0.0141: standard errors over
+    documents and repeated filters, standard deviation over seeds; unknown ones are left out.
     """
     if value is None:
         return "–"
@@ -56,7 +56,7 @@ def estimate(value: Estimate | None, decimals: int = 4) -> str:
 
 
 def seeds_cell(seeds: list[float], decimals: int) -> str:
-    """Mean and, of several seeds, ± their sample standard deviation."""
+    """Mean over seeds and, if there are several, ± their sample standard deviation."""
     if not seeds:
         return "–"
     spread = f" ± {number(stdev(seeds), decimals)}" if len(seeds) > 1 else ""
@@ -64,8 +64,8 @@ def seeds_cell(seeds: list[float], decimals: int) -> str:
 
 
 def in_words(difference: Difference | None) -> str:
-    """−0.0123 ± 0.0010, seeds ± 0.0020: standard errors over documents, and the deciding one;
-    a dash for none.
+    """A difference such as −0.0123 ± 0.0010, seeds ± 0.0020: the standard error over documents, and
+    the deciding one over seeds; a dash for none.
     """
     if difference is None:
         return "–"
@@ -76,9 +76,7 @@ def in_words(difference: Difference | None) -> str:
 
 
 def other_error(difference: Difference | None) -> str:
-    """The error over seeds that does not decide, and why: ± 0.0020 of these two alone; a dash for
-    none.
-    """
+    """The error over seeds that does not decide, pooled or not, and why; a dash for none."""
     if difference is None or isnan(error := difference.other_seeds):
         return "–"
     if difference.is_pooled:

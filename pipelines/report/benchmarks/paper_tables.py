@@ -37,7 +37,7 @@ class PaperScores:
 
 @dataclass(frozen=True)
 class PaperTable:
-    """Scores by the paper's name of the benchmark."""
+    """A table of the paper, with scores by its names of the benchmarks."""
 
     name: str
     parameters: float
@@ -50,7 +50,7 @@ class PaperTable:
         return {kappa for scores in self.scores.values() for kappa in scores.free}
 
     def distance(self, parameters: float, tokens: float) -> float:
-        """From a model and its training, by the factors between them."""
+        """Distance from a model and its training, by the factors between their sizes."""
         return abs(log(self.parameters / parameters)) + abs(log(self.tokens / tokens))
 
 
@@ -67,7 +67,7 @@ def read_tables() -> list[PaperTable]:
 
 
 def read_scores(row: dict[str, str], when: str) -> PaperScores:
-    """``when`` ends the names of the columns to be read."""
+    """Read the scores in a row from the columns whose names end in ``when``."""
     found = (re.fullmatch(rf"ft(_([\d/]+)bit{when})", column) for column in row)
     columns = {float(Fraction(match[2])): match[1] for match in found if match}
     return PaperScores(
@@ -88,7 +88,7 @@ def nearest(
     tasks: Collection[str],
     late: bool = False,
 ) -> PaperTable | None:
-    """The table nearest in size and training, of those with one of these κ and (paper's) tasks."""
+    """The table nearest in size and training, with one of the κ and of the (paper's) tasks."""
     fitting = [
         table
         for table in tables

@@ -1,7 +1,7 @@
 """Several answers to each prompt of a benchmark: pass@k and the share of distinct answers, by what
 varies between them.
 
-pass@k is compared as any benchmark is (table.py): a Free Transformer's answers, drawn in one way,
+pass@k is compared like any benchmark (table.py): a Free Transformer's answers, drawn in one way,
 with the plain baseline's, drawn at the same temperature. A random prefix varies as z does. Nothing
 else is judged: the share of distinct answers is neither good nor bad, the ways within an arm share
 their models, and all answers of a baseline's likeliest tokens would be the same one.
@@ -41,12 +41,12 @@ class SampledTask:
 
     @property
     def compared(self) -> list[Score]:
-        """Those with a verdict."""
+        """Scores with a verdict."""
         return [score for row in self.rows for score in row.pass_at if score.compared]
 
 
 def sampled_tasks(family: Benchmarks) -> list[SampledTask]:
-    """Tasks with several answers, without ways that some seed lacks or has fewer answers of."""
+    """Tasks with several answers, without ways that some seed lacks or has fewer answers for."""
     tables = []
     for task in family.tasks:
         known = [each for run in family.runs for each in sampled(run, task)]
@@ -63,7 +63,7 @@ def sampled_tasks(family: Benchmarks) -> list[SampledTask]:
 
 
 def way_rows(arms: list[Arm], task: Task, sampling: Sampling, n: int, ks: list[int]) -> list[Row]:
-    """The arms whose answers were drawn in this way."""
+    """A row for each arm whose answers were drawn in this way."""
     figures = [*(f"pass_at_{k}" for k in ks), "distinct"]
     *by_k, distinct = (as_benchmark(arms, task, sampling, n, figure) for figure in figures)
     return [
@@ -81,7 +81,7 @@ def way_rows(arms: list[Arm], task: Task, sampling: Sampling, n: int, ks: list[i
 def as_benchmark(
     arms: list[Arm], task: Task, sampling: Sampling, n: int, figure: str
 ) -> dict[str, Score]:
-    """A figure of answers drawn in this way as benchmark scores, by arm; baselines vary tokens."""
+    """Benchmark scores, by arm, of a figure of answers drawn in this way; baselines vary tokens."""
     tokens = replace(sampling, varied=Varied.tokens)
     scored = []
     for arm in arms:
@@ -91,7 +91,7 @@ def as_benchmark(
 
 
 def scored_by(run: RunResults, task: Task, sampling: Sampling, n: int, figure: str) -> RunResults:
-    """The run with the figure in place of its score on the task; without it, with no score."""
+    """The run with the figure as its score on the task, or with no score if it lacks the figure."""
     suite, tasks = suite_of(run), {}
     for each in sampled(run, task):
         if each.sampling == sampling and each.samples == n and figure in each.figures():

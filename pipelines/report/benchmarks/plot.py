@@ -1,4 +1,4 @@
-"""Benchmarks during training, as Figures 5 to 7 of the paper: a small panel for each."""
+"""Benchmarks during training, as in Figures 5 to 7 of the paper: a small panel for each."""
 
 from collections import defaultdict
 from collections.abc import Mapping
@@ -31,7 +31,7 @@ def with_budgets(benchmarks: Benchmarks) -> list[Arm]:
 
 
 def during_training(benchmarks: Benchmarks, style: Mapping[str, Style]) -> Figure:
-    """Score against tokens: a dot per seed, a line through the means; hollow where not annealed."""
+    """Plot score against tokens: a dot per seed, a line through means; hollow if not annealed."""
     arms, tasks = with_budgets(benchmarks), benchmarks.tasks
     columns = min(COLUMNS, len(tasks))
     width = 11 / columns if columns > 2 else 4.4
@@ -71,6 +71,6 @@ def draw_scores(axes: Axes, arm: Arm, task: Task, style: Style) -> None:
 
 
 def line(arm: Arm, style: Style) -> Style:
-    """The plain baseline stands out: thicker, and over the others."""
+    """An arm's line: the plain baseline's is thicker, and over the others."""
     width, order = (2.4, 3) if arm.plain else (1.1, 2)
     return {"color": style["color"], "lw": width, "zorder": order}

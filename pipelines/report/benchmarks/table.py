@@ -21,7 +21,7 @@ from pipelines.compare.comparison import Comparison, from_plain
 from pipelines.report.benchmarks.paper_tables import paper_name
 from pipelines.report.wording import listed
 
-# where scores may be compared
+# the same where scores may be compared
 CONDITIONS = ("task", "metric", "shots", "version", "documents", "sources")
 
 
@@ -75,7 +75,7 @@ Scores = dict[str, dict[str, Score]]  # by key of the task, then by arm
 
 @dataclass(frozen=True)
 class Benchmarks:
-    """Of arms that may be compared: the same data, model and token budget."""
+    """Scores of arms that may be compared: the same data, model and token budget."""
 
     arms: list[Arm]
     tasks: list[Task]
@@ -92,13 +92,13 @@ class Benchmarks:
         return next((arm for arm in self.arms if arm.plain), None)
 
     def compared(self, late: bool = False) -> list[Score]:
-        """Those with a verdict."""
+        """Scores with a verdict."""
         tables = self.last_third if late else self.final
         return [each for by_arm in tables.values() for each in by_arm.values() if each.compared]
 
     @property
     def skipped(self) -> dict[str, list[str]]:
-        """Reasons by the paper's name of the task, with names where only some runs skipped it."""
+        """Reasons by the paper's name of the task; names the runs if only some skipped it."""
         reasons: dict[tuple[str, str], list[str]] = defaultdict(list)
         for run in self.runs:
             for key, reason in suite_of(run).skipped.items():
@@ -111,7 +111,7 @@ class Benchmarks:
 
 
 def benchmarks(arms: list[Arm]) -> list[Benchmarks]:
-    """Of each family with arms all of whose runs were scored on a suite."""
+    """Benchmarks of each family, with the arms all of whose runs were scored on a suite."""
     scored = [arm for arm in arms if all(run.suite is not None for run in arm.runs)]
     return [of_family(family) for family in families(scored)]
 
@@ -141,7 +141,7 @@ def alike(run: RunResults, task: Task) -> bool:
 
 
 def scores(arms: list[Arm], task: Task, late: bool) -> dict[str, Score]:
-    """By arm. ``late``: means over the last third, compared if they are over the same budgets."""
+    """Scores by arm. ``late``: means over the last third, compared if over the same budgets."""
     values: dict[str, list[Estimate]] = {}
     for arm in (arm for arm in arms if all(alike(run, task) for run in arm.runs)):
         final = [score_of(suite_of(run).tasks[task.key]) for run in arm.runs]
@@ -165,10 +165,10 @@ def scores(arms: list[Arm], task: Task, late: bool) -> dict[str, Score]:
 def score_error(
     arm: Arm, other: Arm, task: Task, values: dict[str, list[Estimate]], late: bool
 ) -> DocumentError:
-    """The error over documents of the difference between two arms' scores, ``values``: document by
-    document, if the scores of each are stored. Else the errors of both are added as if the
-    documents were different ones, which is rather too large: what is hard for one arm is hard for
-    the other, and noise of a seed on a document counts in the error over seeds as well.
+    """Error over documents of the difference between two arms' scores, ``values``: document by
+    document, if the scores of each are stored. Otherwise both errors are added as if the documents
+    were different, which is rather too large: what is hard for one arm is hard for the other, and a
+    seed's noise on a document counts in the error over seeds as well.
     """
     stored = [[run.suite_scores.get(task.key, []) for run in each.runs] for each in (arm, other)]
     if late or any(len(scores) != task.documents for of_arm in stored for scores in of_arm):
@@ -182,9 +182,9 @@ def score_of(score: TaskScore) -> Estimate:
 
 
 def late_values(arm: Arm, task: Task) -> list[Estimate]:
-    """Of each seed with several budgets in the last third: a single one is the final model.
+    """Mean over the last third for each seed with several budgets; one alone is the final model.
 
-    The same documents score all of them, so that the error of their mean is at most the mean error.
+    The same documents score all budgets, so the error of their mean is at most the mean error.
     """
     return [
         over_seeds([score_of(budget.tasks[task.key]) for budget in late])

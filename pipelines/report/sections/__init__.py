@@ -23,7 +23,7 @@ def titled(title: str) -> Callable[[Topic], Topic]:
 
 
 def all_sections(analysis: Analysis) -> list[Section]:
-    """What has something to show, and what may not be compared, in the order of docs/report.md."""
+    """Sections with something to show, in the order of docs/report.md; `comparisons` always."""
     for module in iter_modules(__path__, f"{__name__}."):
         import_module(module.name)
     made = ((name, title, topic(analysis)) for name, (title, topic) in TOPICS.items())

@@ -97,7 +97,7 @@ def beside(family: Benchmarks, late: bool = False) -> PaperTable | None:
 
 
 def score_cell(score: Score | None) -> str:
-    """0.400 ± 0.020; **+33.33 % better**, bold where the difference counts."""
+    """A cell such as 0.400 ± 0.020; **+33.33 % better**, bold where the difference counts."""
     if score is None or not score.verdict:
         return estimate(score.value if score else None, 3)
     relative = "–" if score.relative is None else f"{signed(score.relative, 2)} %"
@@ -106,7 +106,7 @@ def score_cell(score: Score | None) -> str:
 
 
 def paper_cells(family: Benchmarks, paper: PaperTable, task: Task) -> dict[str, str]:
-    """The paper's baseline and Free Transformers with a κ that arms here have, by head."""
+    """Cells of the paper's baseline and Free Transformers with a κ that arms here have, by head."""
     scores = paper_scores(paper, task)
     cells = {"baseline": number(scores.baseline, 3) if scores else "–"}
     for k in sorted(paper.kappas & kappas(family)):
@@ -132,7 +132,7 @@ def score_table(family: Benchmarks, scores: Scores, paper: PaperTable | None) ->
 
 
 def paper_scores(paper: PaperTable, task: Task) -> PaperScores | None:
-    """None if the paper has no such benchmark, or by another metric."""
+    """The paper's scores on a task; None if it has none, or by another metric."""
     scores = paper.scores.get(task.name)
     return scores if scores and scores.metric == task.metric else None
 
@@ -190,7 +190,7 @@ def exceptions(family: Benchmarks) -> list[str]:
 
 
 def monte_carlo(family: Benchmarks) -> list[Table]:
-    """Mean error (nats) of K samples and share of undecided documents by task; none of no task."""
+    """Mean error (nats) of K samples and share of undecided documents, by task, if known."""
     free = [arm for arm in family.arms if arm.samples_noise]
     cells = {task.name: {a.name: monte_carlo_cell(a, task) for a in free} for task in family.tasks}
     return table(

@@ -47,7 +47,7 @@ def heat_map(runs: Mapping[str, list[float]]) -> Figure:
     figure = Figure(figsize=(11, 2 + 0.36 * len(runs)))
     axes = figure.subplots()
     largest = max(map(max, runs.values()))
-    shade = LogNorm(1e-3, max(1, largest), clip=True)  # to a uniform prior 1 is the most
+    shade = LogNorm(1e-3, max(1, largest), clip=True)  # 1 is the most under a uniform prior
     size = min(9, 170 / width)  # points, so that 24 bits fit
     grid = full((len(runs), width), nan)
     for row, values in enumerate(runs.values()):
@@ -87,9 +87,9 @@ def recorded(arm: Arm) -> list[RunResults]:
 
 
 def persistence(arms: list[Arm], style: Mapping[str, Style]) -> Figure:
-    """Information about the token at each lag, a line per seed with a band of two standard errors;
-    dotted, two standard deviations of what the z of other documents seem to say. More arms than
-    there are colours have a panel each.
+    """Plot the information about the token at each lag, a line per seed with a band of two standard
+    errors; dotted, two standard deviations of what the z of other documents seem to say. If there
+    are more arms than colours, each has a panel.
     """
     looks: dict[str, Style] = {"chance: z of other documents, 2 sd": {"ls": ":", "color": GREY}}
     if len(arms) > len(COLOURS):
@@ -125,7 +125,7 @@ def draw_lags(axes: Axes, arm: Arm, colour: str) -> None:
 
 
 def by_lag(runs: list[RunResults]) -> list[Table]:
-    """A row per run: information at each lag that any of them has, and the null of the first."""
+    """A row per run: information at each lag that any run has, and what is subtracted at lag 1."""
     found = {run.name: run.evaluation.persistence or {} for run in runs}
     lags = sorted({lag for lagged in found.values() for lag in lagged})
     return table(

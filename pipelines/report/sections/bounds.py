@@ -1,4 +1,4 @@
-"""The held-out bounds: all arms side by side, against their baselines, and how loose others are."""
+"""Held-out bounds: arms side by side, against baselines, and how loose other bounds are."""
 
 from collections.abc import Mapping, Sequence
 
@@ -74,7 +74,7 @@ def cells(figures: Figures, settings: EvaluationConfig) -> dict[str, str]:
 
 
 def calibrations(runs: list[RunResults]) -> list[Table]:
-    """What was picked for each run, and the bound of training text that it was picked by."""
+    """What was picked for each run, and the bounds on training text that decided it."""
     return table(
         {
             "run": run.name,
@@ -148,7 +148,7 @@ def how_to_read(arms: list[Arm], unit: str, seeds: bool, settings: EvaluationCon
 
 
 def from_baselines(comparisons: list[Comparison], arms: list[Arm], seeds: bool) -> list[Table]:
-    """A row for each arm that has a comparison, side by side those with every baseline."""
+    """A row for each compared arm, with its comparisons with all baselines side by side."""
     controls = [arm for arm in arms if any(c.other is arm for c in comparisons)]
     rows = []
     for arm in arms:
@@ -170,12 +170,12 @@ def iwae(analysis: Analysis) -> Sequence[Block]:
 
 
 def samples(arm: Arm) -> list[int]:
-    """K, of a Free Transformer."""
+    """The numbers of samples K of a Free Transformer."""
     return sorted(arm.first.evaluation.iwae_by_samples or {})
 
 
 def bound_by_samples(arms: list[Arm], style: Mapping[str, Style]) -> Figure:
-    """The IWAE bound minus the filtering bound, against the number K of its samples."""
+    """Plot the IWAE bound minus the filtering bound against the number K of its samples."""
     figure = Figure(figsize=(11, 4.4 + 0.2 * (len(arms) // 4)))
     axes = figure.subplots()
     for arm in arms:

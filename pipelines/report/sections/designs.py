@@ -1,4 +1,4 @@
-"""Designs of the latent side by side: what each gains over that of its model."""
+"""Designs of the latent side by side: what each gains over its model's own."""
 
 from collections.abc import Sequence
 from statistics import fmean
@@ -64,7 +64,7 @@ def cell(comparison: Comparison | None) -> str:
 
 
 def training_flops(arm: Arm) -> str:
-    """Of training, per token of a full context; unknown without the data's vocabulary."""
+    """FLOPs of training, per token of a full context; unknown without the data's vocabulary."""
     folder, config = tokens_folder(arm.run.data), arm.first.config
     if config is None or not (folder / "metadata.json").exists():
         return "–"
@@ -72,7 +72,7 @@ def training_flops(arm: Arm) -> str:
 
 
 def drawn(groups: list[Designs]) -> Figure:
-    """A panel for each group: the bound of the model's own design minus that of each seed."""
+    """A panel for each group: the bound of the model's own design minus each seed's bound."""
     heights = [1.2 + ROW_INCHES * len(group.arms) for group in groups]
     figure = Figure(figsize=(9, sum(heights)))
     panels = figure.subplots(len(groups), 1, squeeze=False, height_ratios=heights)[:, 0]

@@ -51,7 +51,7 @@ TargetScores = dict[str, float | None]  # of generated groups, by name
 
 def target_scores(fresh: Scores, pinned: Scores | None) -> TargetScores:
     """Shares of valid sequences, standard deviations of the target's place in characters with their
-    ratio (1 if z decides nothing), overlaps of noise: see target_scores.py. None: there is none.
+    ratio (1 if z decides nothing), and overlaps of noise: see target_scores.py. None if unknown.
     """
     other = pinned or Scores(nan, nan, nan, 0, 0)
     scores = {
@@ -80,16 +80,16 @@ class Panel:
     pinned: list[list[str]]  # two groups; none for a baseline, which has no z
     scores: TargetScores
     groups: str  # how many groups of how many sequences were scored, fresh and pinned
-    note: str = ""  # of which seeds all this is
+    note: str = ""  # which seeds all this is from
 
     @property
     def boxes(self) -> list[tuple[str, list[str]]]:
-        """Groups with what their z is."""
+        """Groups with the kind of their z."""
         return [("fresh", self.fresh), *(("pinned", group) for group in self.pinned)]
 
     @property
     def summary(self) -> str:
-        """The scores in one line; of spread, with fresh and then with pinned z."""
+        """The scores in one line; spread is with fresh, then with pinned z."""
         valid, spread = (self.scores[f"{name}_fresh"] for name in ("valid", "spread"))
         parts = [f"valid {number(valid, 2)}", f"spread {number(spread, 1)}"]
         if self.pinned:
@@ -137,7 +137,7 @@ def figure4(analysis: Analysis) -> Sequence[Block]:
 
 
 def score_rows(row: Row) -> list[dict[str, str]]:
-    """The arm, below it its seeds where they are several, and the paper."""
+    """Rows of the arm, of its seeds if there are several, and of the paper."""
     name, seeds, groups = row.arm.name, [*map(str, row.arm.seeds)], row.ours.groups
     several = len(seeds) > 1
     mean = f"mean of {len(seeds)}" if several else seeds[0]
@@ -292,7 +292,7 @@ def draw_panel(axes: Axes, left: float, top: float, panel: Panel) -> None:
 
 
 def draw_sequence(axes: Axes, x: float, y: float, sequence: str) -> None:
-    """One line of text for each kind of character, laid over each other by the fixed width."""
+    """Draw a line of text for each kind of character, laid over each other by the fixed width."""
     kinds = character_kinds(sequence)
     font: Style = {"family": "DejaVu Sans Mono", "size": FONT, "va": "center_baseline"}
     for kind, colour in KINDS.items():

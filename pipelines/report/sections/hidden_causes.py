@@ -1,4 +1,4 @@
-"""What models know of a hidden cause of their data: the side of the paper's coin, a label."""
+"""What models know about a hidden cause of their data: the side of the paper's coin, a label."""
 
 from collections.abc import Mapping, Sequence
 from statistics import fmean
@@ -35,13 +35,13 @@ def coin(analysis: Analysis) -> Sequence[Block]:
 
 
 def coins(*arms: Arm) -> dict[str, list[CoinSequence]]:
-    """What runs expect of flips, by their names."""
+    """What runs expect of flips, by the runs' names."""
     runs = (run for arm in arms for run in arm.runs)
     return {run.name: coin for run in runs if (coin := run.details.coin)}
 
 
 def lines_of(sequence: CoinSequence) -> dict[str, list[list[float]]]:
-    """By the label of their line; a curve of one value is level."""
+    """Curves of a sequence by the label of their line; a curve of one value is level."""
     model = [sequence.model] if sequence.model else []
     of_z = (sequence.encoder_z or [], sequence.prior_z or [])
     return dict(zip(LINES, ([sequence.exact], [[sequence.given_side]], model, *of_z), strict=True))
@@ -93,7 +93,7 @@ def label(analysis: Analysis) -> Sequence[Block]:
 
 
 def labels(arm: Arm) -> dict[str, LabelFigures]:
-    """What was measured of each seed, by the name of its run; of a baseline nothing."""
+    """Label figures of each seed, by the name of its run; none for a baseline."""
     return {run.name: label for run in arm.runs if (label := run.evaluation.label)}
 
 
@@ -117,9 +117,9 @@ def chance_cells(chance: Chance) -> list[str]:
 
 
 def label_verdict(arm: Arm) -> dict[str, str]:
-    """In how many runs z is shown to carry the label, the largest p of these or else the smallest
-    of all, and how much it carries, means over seeds. A run's p is that of two tests, the best bit
-    and all together, of which the better is taken (Bonferroni).
+    """A row with the number of runs whose z is shown to carry the label; the largest p of those, or
+    else the smallest of all; and how much z carries, means over seeds. A run has two tests, the
+    best bit and all bits together, and its p is the better one's, doubled (Bonferroni).
     """
     found = [*labels(arm).values()]
     ps = [min(1.0, 2 * min(label.p_value, label.whole.p_value)) for label in found]

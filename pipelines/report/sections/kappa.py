@@ -48,7 +48,7 @@ def kappa(analysis: Analysis) -> Sequence[Block]:
 
 
 def collapse_at_large_kappa(family: list[Arm], analysis: Analysis) -> list[dict[str, str]]:
-    """Whether more bits make z a copy of the text, a row; none without a baseline."""
+    """A row on whether more bits make z a copy of the text; none without a baseline."""
     free = sorted((arm for arm in family if arm.preset_design), key=kappa_of)
     steps = [*{kappa_of(arm): arm for arm in free}.values()]  # of arms of one κ, the last
     against = [c for arm in steps if (c := find(analysis.comparisons, arm, plain=True))]
@@ -87,7 +87,7 @@ def direction(values: list[float]) -> str:
 
 
 def figures_against_kappa(family: list[Arm]) -> Figure:
-    """CE, filtering bound and ELBO against κ beside baselines; on the right the bound alone."""
+    """Plot CE, filtering bound and ELBO against κ, beside baselines; right: the bound alone."""
     free = [arm for arm in family if arm.preset_design]
     places, unit = log_places({kappa_of(arm) for arm in free}), free[0].unit
     levels = dict(zip((COLOURS[0], COLOURS[4]), baselines(family), strict=False))

@@ -37,7 +37,7 @@ def ladder(analysis: Analysis) -> Sequence[Block]:
 
 
 def trend(ladder: Ladder, kappa: float, tax: str, power: bool = False) -> Trend | None:
-    """Of a tax, means over seeds."""
+    """The trend of a tax, means over seeds, with size."""
     points = ladder.points(tax, kappa)
     fit = power_law if power else log_linear
     return fit([*points], [fmean(seeds) for seeds in points.values()])
@@ -61,7 +61,7 @@ def sizes(ladder: Ladder) -> list[Table]:
 
 
 def mean_range(seeds: list[float], decimals: int) -> str:
-    """Their mean and, of several, the range."""
+    """The mean over seeds and, if there are several, their range."""
     if not seeds:
         return "–"
     low, mean, high = (number(f(seeds), decimals) for f in (min, fmean, max))
@@ -97,14 +97,14 @@ def predictions(ladder: Ladder) -> list[Table]:
 
 
 def format_factor(interval: Interval) -> str:
-    """Of a power law, whose ends are its mean divided and multiplied by one factor."""
+    """The interval of a power law, whose ends are its mean divided and multiplied by one factor."""
     factor = interval.high / interval.mean
     width = f"{factor:.3g}" if factor < 1000 else "more than 1000"
     return f"{signed(interval.mean)} (95 %: a factor of {width} either way)"
 
 
 def draw(ladder: Ladder) -> Figure:
-    """Seeds are dots; a line goes through the means, fitted where it is the tax."""
+    """Draw seeds as dots, with a line through the means, fitted where it is the tax."""
     colours = dict(zip(ladder.kappas, COLOURS[1:], strict=False))
     figure = Figure(figsize=(11, 8.4))
     panels = figure.subplots(2, 2)
@@ -131,8 +131,8 @@ def draw(ladder: Ladder) -> Figure:
 
 
 def draw_taxes(axes: Axes, ladder: Ladder, tax: str, colours: dict[float, str]) -> None:
-    """With each κ's line to 124 M in the band where another size is expected, and the published
-    figure, which no line is fitted to. Where the band is much wider than all this, it is cut.
+    """Draw the tax with each κ's line to 124 M, in the band where another size is expected, and the
+    published figure, to which no line is fitted. A band much wider than all this is cut.
     """
     value, error = PUBLISHED
     heights = [0.0, value - error, value + error]

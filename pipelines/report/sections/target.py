@@ -20,7 +20,7 @@ from pipelines.report.sections import titled
 from pipelines.report.style import GREY, Style, below, plain
 from pipelines.report.wording import in_words, number, seeds_cell
 
-MIN_BITS = 0.1  # of the start that z must say, for the position of their half
+MIN_BITS = 0.1  # about the start, else no position of their half is given
 MIN_SEQUENCES = 30  # for a mean KL at an offset
 AXIS_BITS = 1e-4  # where a logarithmic axis begins at least
 START_BITS = log2(STARTS)  # entropy of where a target starts
@@ -28,7 +28,7 @@ START_BITS = log2(STARTS)  # entropy of where a target starts
 
 @titled("What z says about the target")
 def target_latent(analysis: Analysis) -> Sequence[Block]:
-    """A thin line per seed, a thick line through their means."""
+    """Figures with a thin line per seed and a thick line through their means."""
     words = "What z says about the target’s start, KL around it, distance of z from fair bits,"
     figures = analysis.pictures("latent", words, details, what_z_says)
     return [*table(row for arm in analysis.arms for row in start_row(arm)), *figures]
@@ -62,12 +62,12 @@ def over(arm: Arm, name: str) -> list[float]:
 
 
 def details(arm: Arm) -> list[LatentDetails]:
-    """Of each seed of a Free Transformer on the target task; of other arms none."""
+    """Details of the latent for each seed of a Free Transformer on the target task, else none."""
     return [latent for run in arm.runs if (latent := run.details.latent)]
 
 
 def start_row(arm: Arm) -> list[dict[str, str]]:
-    """How much of the start z tells, and by which position it tells half of that."""
+    """A row: how much of the start z tells, and by which position it tells half of that."""
     known, entropy = over(arm, "start_bits"), over(arm, "start_entropy_bits")
     if not known or not entropy:
         return []
@@ -94,8 +94,8 @@ def half_known(arm: Arm) -> int | None:
 
 
 def what_z_says(arms: list[Arm], style: Mapping[str, Style]) -> Figure:
-    """The start known from z, bits against positions; KL against the place relative to the target;
-    how far z is from fair bits, given the z before it.
+    """Plot the start known from z, bits against positions; KL against the place relative to the
+    target; how far z is from fair bits, given the z before it.
     """
     figure = Figure(figsize=(11, 8.6))
     grid = figure.add_gridspec(2, 2, height_ratios=(1.15, 1))
@@ -148,7 +148,7 @@ def by_position(values: list[float | None]) -> dict[int, float]:
 
 
 def by_offset(kl: ByOffset) -> dict[int, float]:
-    """KL by offset, where enough sequences have the offset."""
+    """KL by offset, if enough sequences have the offset."""
     offsets = zip(kl.offset, kl.kl_bits, kl.n, strict=True)
     return {offset: bits for offset, bits, n in offsets if n >= MIN_SEQUENCES}
 
@@ -163,7 +163,7 @@ def draw_seeds(axes: Axes, seeds: list[dict[int, float]], colour: str) -> None:
 
 
 def mean_cell(name: str, decimals: int) -> Callable[[Arm], str]:
-    """The cell of a figure, by its name in figure4.csv."""
+    """A function that makes the cell of a figure, by its name in figure4.csv."""
     return lambda arm: seeds_cell(over(arm, name), decimals)
 
 
@@ -173,13 +173,13 @@ def valid(arm: Arm) -> list[float]:
 
 
 def exact(arm: Arm) -> str:
-    """The process's own, of the documents that all seeds are scored on."""
+    """NLL of the process itself, nats per token, on the documents that all seeds are scored on."""
     exact = arm.figures().exact
     return f"{LN2 * exact.mean:.4f}" if exact else "–"
 
 
 def aggregate(arm: Arm) -> str:
-    """Between at least and at most, bits per sequence."""
+    """Lower and upper bound on the aggregate posterior's KL to the prior, bits per sequence."""
     least, most = (mean_cell(f"aggregate_at_{end}_bits", 1)(arm) for end in ("least", "most"))
     if most == "–":
         return "–"
@@ -187,7 +187,7 @@ def aggregate(arm: Arm) -> str:
 
 
 def against_posterior(arm: Arm) -> str:
-    """Valid share with z from the prior minus that with z from the posterior, over seeds."""
+    """Compare the valid share with z from the prior with the share with z from the posterior."""
     reconstructed = over(arm, "reconstruction_valid")
     if not reconstructed:
         return "–"
@@ -197,7 +197,7 @@ def against_posterior(arm: Arm) -> str:
 
 
 def sequence_kl(arm: Arm) -> str:
-    """KL of a whole sequence of z, which bounds the aggregate's; over sequences and seeds."""
+    """Mean KL of a sequence's z, which bounds the aggregate's; over sequences and seeds."""
     kl, evaluation = arm.figures().kl, arm.first.evaluation
     return f"{kl.mean * evaluation.tokens / evaluation.documents:.1f}" if kl else "–"
 

@@ -1,4 +1,4 @@
-"""Texts: how large each is and what of its held-out part is in training, and continuations."""
+"""Texts: their sizes, how much of the held-out part is in training, and continuations."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""Against training tokens: the curves of training, and the held-out bound at each budget."""
+"""Training curves and the held-out bound at each budget, against training tokens."""
 
 from collections.abc import Mapping, Sequence
 
@@ -35,8 +35,8 @@ def curves(analysis: Analysis) -> Sequence[Block]:
 
 
 def training_curves(arms: list[Arm], style: Mapping[str, Style]) -> Figure:
-    """Training bounds, and the KL of arms that have one, against tokens; bits per token. Dashed:
-    reconstruction CE, not comparable; dotted: κ. Runs of an arm share style and legend.
+    """Plot training bounds, and the KL of arms that have one, against tokens; bits per token.
+    Dashed: reconstruction CE, not comparable; dotted: κ. Runs of an arm share style and legend.
     """
     latent = any(has_latent(arm.first.curve) for arm in arms)
     width = 0.9 if any(len(arm.runs) > 1 for arm in arms) else 1.6
@@ -99,7 +99,7 @@ def budgets(analysis: Analysis) -> Sequence[Block]:
 
 
 def budget_row(arm: Arm, columns: Mapping[str, Column]) -> list[tuple[str, str]]:
-    """Each bound with what it is the mean of, and its difference."""
+    """A row with each bound, what it is the mean of, and its difference."""
     row = [("arm", arm.name)]
     for head, by_arm in columns.items():
         cell = by_arm.get(arm.name)
@@ -111,7 +111,7 @@ def budget_row(arm: Arm, columns: Mapping[str, Column]) -> list[tuple[str, str]]
 
 
 def bound_by_budget(arms: list[Arm], style: Mapping[str, Style]) -> Figure:
-    """Held-out bound against tokens trained: hollow snapshots of a trunk, full where annealed."""
+    """Plot the held-out bound against tokens: hollow snapshots of a trunk, full where annealed."""
     unit = arms[0].unit
     figure = Figure(figsize=(11, 4.8 + 0.2 * (len(arms) // 4)))
     axes = figure.subplots()

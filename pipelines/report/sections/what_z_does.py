@@ -71,7 +71,7 @@ def steering(analysis: Analysis) -> Sequence[Block]:
 
 
 def judged(found: Steering, p: float | None, pinned: str) -> str:
-    """By p adjusted for all runs."""
+    """The verdict by p, adjusted for all runs."""
     if p is None or found.ratio is None:
         return "–"
     return f"{pinned} steers" if p < LEVEL and found.ratio.mean > 1 else "not shown to steer"
