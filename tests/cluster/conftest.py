@@ -1,4 +1,4 @@
-"""Outcomes of the same run on one process and on two workers."""
+"""Training on two workers."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from pipelines.artifacts.run_spec import RunSpec
 from pipelines.config.load import load_experiment
 from pipelines.train.distributed import fit_on_ray
 from tests.cluster.forks import replace_ray
-from tests.support.training import RUN, outcome, train, train_run
+from tests.support.training import RUN, outcome, train
 from tests.support.workspace import enter
 
 
@@ -22,14 +22,6 @@ def train_on_ray(name=RUN, **compute):
 def forked(workspace, monkeypatch):
     """The current folder, where training on Ray is training on forks."""
     replace_ray(monkeypatch)
-
-
-@pytest.fixture(scope="module")
-def one(tokenized, tmp_path_factory):
-    """Outcome of RUN in one process."""
-    with pytest.MonkeyPatch.context() as patch:
-        enter(tokenized, tmp_path_factory.mktemp("one"), patch)
-        return train_run()
 
 
 @pytest.fixture(scope="session")

@@ -10,7 +10,6 @@ from types import SimpleNamespace
 import ray
 import torch
 import torch.distributed as dist
-from ray.exceptions import ActorDiedError
 from ray.train import WorkerGroupError
 
 from pipelines.cluster import connection
@@ -38,10 +37,7 @@ class ForkedTrainer:
                 workers.append((worker, ends))
             failures = {}
             for rank, (worker, ends) in enumerate(workers):
-                try:
-                    failure = ends.recv()
-                except EOFError:  # killed
-                    failure = ActorDiedError()
+                failure = ends.recv()
                 worker.join()
                 if failure:
                     failures[rank] = failure

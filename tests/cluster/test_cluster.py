@@ -3,7 +3,6 @@
 import os
 import socket
 import threading
-from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -13,7 +12,7 @@ import ray
 from ray.util.placement_group import placement_group, remove_placement_group
 
 from pipelines.cluster import connection
-from pipelines.cluster.connection import check_shared, connect
+from pipelines.cluster.connection import connect
 from pipelines.cluster.workers import run_tasks
 from pipelines.common.errors import UserError
 from pipelines.config.data import Files, TextData
@@ -117,15 +116,6 @@ def test_data_are_made_on_the_cluster_and_lost_tasks_are_repeated(joined, tmp_pa
         for name in ("there", "here")
     )
     assert there == here
-
-
-@pytest.mark.cluster
-def test_a_folder_that_not_all_nodes_share_is_one_line(joined, tmp_path, monkeypatch):
-    check_shared(tmp_path)
-    elsewhere = nullcontext(SimpleNamespace(name=str(tmp_path / "written on another disk")))
-    monkeypatch.setattr(connection, "NamedTemporaryFile", lambda dir: elsewhere)
-    with pytest.raises(UserError, match="must lie on storage that all nodes share"):
-        check_shared(tmp_path)
 
 
 @pytest.mark.parametrize(

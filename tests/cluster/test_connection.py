@@ -12,6 +12,7 @@ from pipelines.cluster import connection, dispatch
 from pipelines.cluster.connection import Worker, await_nodes, caller, check_shared, connect
 from pipelines.common.errors import UserError
 from pipelines.config.schema import Compute
+from tests.support.arrivals import arrives
 
 HERE, SECOND = "aa" * 28, "bb" * 28  # as Ray names nodes
 
@@ -149,18 +150,22 @@ def test_every_other_node_must_see_the_folder(asked, monkeypatch, tmp_path):
     check_shared(tmp_path)
 
 
+@arrives("compute", "threads cpus_per_worker gpus_per_worker")
 @pytest.mark.parametrize(("gpus", "visible"), [(0, ""), (1, "5"), (None, "5")])
-def test_work_is_done_in_this_process_but_with_a_cluster_on_a_worker(monkeypatch, gpus, visible):
+def test_work_is_done_in_this_process_but_with_a_cluster_on_a_worker(
+    asked, monkeypatch, gpus, visible
+):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "5")
     monkeypatch.setattr(dispatch, "set_threads", threads := Mock())
-    monkeypatch.setattr(connection, "on_a_worker", away := Mock())
-    here, experiment = Mock(), SimpleNamespace(compute=Compute(gpus_per_worker=gpus, threads=3))
-    monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    dispatch.here_or_on_a_worker(experiment, here)
+    monkeypatch.setattr(connection, "connect", Mock())
+    monkeypatch.setattr(connection, "caller", away := Mock())
+    here, compute = Mock(), Compute(gpus_per_worker=gpus, cpus_per_worker=5, threads=3)
+    dispatch.here_or_on_a_worker(SimpleNamespace(compute=compute), here)
     assert (here.called, away.called) == (True, False)
     threads.assert_called_once_with(3)
     assert os.environ["CUDA_VISIBLE_DEVICES"] == visible
     monkeypatch.setenv("RAY_ADDRESS", "10.0.0.1:6379")
-    dispatch.here_or_on_a_worker(experiment, here)
+    dispatch.here_or_on_a_worker(SimpleNamespace(compute=compute), here)
     here.assert_called_once()
-    away.assert_called_once_with(experiment, here)
+    away.assert_called_once_with(Worker(5, gpus or 0))
+    away.return_value.assert_called_once_with(here)

@@ -7,15 +7,12 @@ from pathlib import Path
 import pytest
 from omegaconf import OmegaConf
 
-from pipelines.artifacts.checkpoint import peek
-from pipelines.artifacts.paths import checkpoint_path
 from pipelines.common.errors import UserError
 from pipelines.data import build as data
 from pipelines.evaluate import stage as evaluate
 from pipelines.report import page as report
 from pipelines.suite import stage as suite
 from pipelines.tokenize import build as tokenize
-from pipelines.train import stage as train
 from tests.support.commands import call
 from tests.support.mutants import rejects
 from tests.support.results import run, write_experiment
@@ -40,30 +37,6 @@ def meanwhile(patch, module, name, key, value):
 
     patch.setattr(module, name, work)
     return lambda: undo[0]()
-
-
-@rejects("train.stage.main: «frozen.check→str»", "a training of changed parameters is handed on")
-@pytest.mark.parametrize(
-    ("key", "value"), [(f"runs.{RUN}.seed", 22), ("models.target_small.optim.lr", 0.5)]
-)
-def test_a_training_is_not_handed_on_and_its_checkpoints_wait(workspace, monkeypatch, key, value):
-    """Even through a training with the other value."""
-    with monkeypatch.context() as patch:
-        back = meanwhile(patch, train, "fit", key, value)
-        with pytest.raises(
-            UserError, match=rf"while train@{RUN} was running \({re.escape(key)} was "
-        ):
-            train.main(RUN)
-    assert not Path("checkpoints").exists() and not Path("results").exists()
-    (first,) = Path("resume/smoke", RUN).glob("*/00000020.ckpt")
-    inode = first.stat().st_ino
-    train.main(RUN)
-    assert checkpoint_path("smoke", RUN).stat().st_ino != inode
-    if key.endswith("seed"):
-        assert peek(checkpoint_path("smoke", RUN)).run["seed"] == 22
-    back()
-    train.main(RUN)
-    assert checkpoint_path("smoke", RUN).stat().st_ino == inode
 
 
 @pytest.fixture(scope="module")

@@ -114,7 +114,6 @@ def test_sampling_prints_groups_and_pinned_ones_repeat_their_seed(finished, monk
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["nothing"], "'nothing' is not under runs in params.yaml"),
         (["baseline", "--z", "pinned"], "has no z to pin"),
         (["free_k1", "--prompt", "é>"], "cannot be written"),
         (["free_k1", "--new", "65"], "exceed the context of 65"),

@@ -11,6 +11,7 @@ from pipelines.common.rng_streams import Purpose, generator, philox
 from pipelines.train.core import batches
 from pipelines.train.core.batches import FromStep, Share, StepBatches
 from pipelines.train.core.trainer import Process, SegmentTraining
+from tests.support.arrivals import arrives
 from tests.support.mutants import rejects
 from tests.support.settings import smoke
 from tests.support.training import RUN
@@ -76,10 +77,14 @@ def test_workers_and_micro_batches_share_a_batch_without_changing_it(workers, ac
         assert torch.equal(torch.cat([part[key] for part in parts]), whole[key])
 
 
+@arrives("compute", "accumulate")
+@arrives("optim", "batch_size")
+@arrives("run", "seed")
 @rejects("SegmentTraining.build_batches: «process.rank→0»", "all workers train on the same rows")
 @rejects(
     "SegmentTraining.build_batches: «self.start.step→0»", "a resumed run sees old batches again"
 )
+@rejects('SegmentTraining.build_batches: "«train→validation»', "training on the validation part")
 def test_a_process_trains_on_its_share_of_the_training_windows_from_its_step_on():
     asked = []
 
@@ -87,16 +92,14 @@ def test_a_process_trains_on_its_share_of_the_training_windows_from_its_step_on(
         asked.append((split, context))
         return Numbered()
 
-    spec, shards = RunSpec(smoke("compute.accumulate=2"), RUN), SimpleNamespace(windows=windows)
-    batch, bits = spec.optim.batch_size, spec.config.latent_bits
-    whole = StepBatches(Numbered(), batch, spec.steps, spec.run.seed, noise_width=bits)[3]
-    processes = [SegmentTraining(spec, Process(rank, 2), START, None) for rank in range(2)]
-    parts = [next(iter(process.build_batches(shards))) for process in processes]
-    for part, rows in zip(
-        parts, (slice(0, batch // 4), slice(batch // 4, batch // 2)), strict=True
-    ):
-        assert torch.equal(part["windows"], whole["windows"][rows])
-        assert torch.equal(part["noise"], whole["noise"][rows])
+    settings = [f"runs.{RUN}.seed=1", "models.target_small.optim.batch_size=12"]
+    spec = RunSpec(smoke(*settings, "compute.accumulate=2"), RUN)
+    whole = StepBatches(Numbered(), 12, spec.steps, 1, noise_width=spec.config.latent_bits)[3]
+    for rank, rows in ((0, slice(0, 3)), (1, slice(3, 6))):
+        process = SegmentTraining(spec, Process(rank, 2), START, None)
+        part = next(iter(process.build_batches(SimpleNamespace(windows=windows))))
+        for key in ("tokens", "windows", "noise"):
+            assert torch.equal(part[key], whole[key][rows])
     assert {*asked} == {("train", spec.config.context)}
 
 

@@ -5,6 +5,7 @@ from unittest.mock import Mock
 
 import pytest
 
+from pipelines.artifacts.checkpoint import ENTRY, PADDING
 from pipelines.config.derived import Budget
 from pipelines.train.core import checkpoint_callback
 from pipelines.train.core.checkpoint_callback import Checkpoints
@@ -49,6 +50,16 @@ def after_step(callback, trainer, step, seconds):
     return trainer.save_checkpoint.called
 
 
+@rejects("Checkpoints.on_load_checkpoint: «self.padding =→»", "padding lost by a resumed training")
+def test_a_checkpoint_has_the_manifest_and_the_padding_of_the_parent(make):
+    """Also that of a training which goes on from one; most parents have none."""
+    padding, (callback, trainer) = {"rows": "padding"}, make()
+    for read, kept in (({}, {}), ({PADDING: padding}, {PADDING: padding})):
+        callback.on_load_checkpoint(trainer, Mock(), read)
+        callback.on_save_checkpoint(trainer, Mock(), written := {"state_dict": "weights"})
+        assert written == {"state_dict": "weights", ENTRY: "entry", **kept}
+
+
 @pytest.mark.parametrize(
     ("seconds", "waits"), [(10.0, [9.5, 0.5, 39.5, 0.5]), (50.0, [49.5, 0.5] * 2), (0.0, [0.0] * 4)]
 )
@@ -80,7 +91,7 @@ def test_weights_and_manifest_are_kept_where_a_smaller_budget_ends(make, tmp_pat
         assert not after_step(callback, trainer, step, 1.0)
         assert kept.called == (step == 2)
         if kept.called:
-            content = {"state_dict": state, "free_transformer": "entry"}
+            content = {"state_dict": state, ENTRY: "entry"}
             kept.assert_called_once_with(content, budget_path(tmp_path, 5))
 
 

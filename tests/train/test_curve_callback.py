@@ -14,7 +14,7 @@ from pipelines.train.core.segments import Segment
 from tests.support.mutants import rejects
 
 BATCH = 8  # tokens
-NAMES = ("loss", "ce", "kl", "hinge")
+NAMES = ("loss", "ce", "kl", "hinge", "grad_norm")
 SEGMENT = Segment(Budget(80, 10, True), 7, {})  # leaves the trunk at step 7
 
 
@@ -61,6 +61,7 @@ def train(monkeypatch):
     return take_steps
 
 
+@rejects("CurveCallback.make_row: «.mean()→[-1]» for", "of the steps of a row the last alone")
 @rejects("CurveCallback.make_row: =«steps→self.step»", "the speed of a row from the beginning on")
 def test_a_row_is_the_mean_of_its_steps_and_those_of_the_trunk_alone_are_told(train):
     """KL in bits, the rest in nats, speed in tokens of the row's own steps."""
@@ -75,7 +76,7 @@ def test_a_row_is_the_mean_of_its_steps_and_those_of_the_trunk_alone_are_told(tr
     for name in ("loss_nats", "ce_nats", "hinge_nats"):
         assert [getattr(row, name) for row in rows] == means
     assert [row.kl_bits * LN2 for row in rows] == pytest.approx(means)
-    assert [row.others for row in rows] == [{}] * 3
+    assert [row.others for row in rows] == [{"grad_norm": mean} for mean in means]
     assert [row.tokens_per_second for row in rows] == [BATCH / 2] * 3
     assert [row.learning_rate for row in rows] == [0.1] * 3
     assert watched == recorded == [row.figures() for row in rows[:2]]
@@ -87,6 +88,7 @@ def test_rows_are_means_over_all_workers(train):
     assert [row.loss_nats for row in callback.rows] == [4.5, 8, 10]
 
 
+@rejects("CurveCallback.on_load_checkpoint: «module.norms→_» =", "norms that a resumed run forgets")
 def test_rows_and_what_is_logged_of_the_next_go_on_from_a_checkpoint(train):
     """As means over the workers; whoever records hears of earlier rows once more."""
     callback, again, recorded = *(make() for _ in "12"), []

@@ -17,6 +17,7 @@ from pipelines.common.errors import UserError
 from pipelines.train import distributed
 from pipelines.train.core.fsdp import ShardedStrategy
 from pipelines.train.distributed import explain, fit_on_ray, launch, restart, work
+from tests.support.arrivals import arrives
 from tests.support.settings import smoke
 from tests.support.training import RUN
 
@@ -28,6 +29,7 @@ def make_spec(**compute):
     return RunSpec(smoke(*(f"compute.{name}={value}" for name, value in compute.items())), RUN)
 
 
+@arrives("compute", "strategy")
 @pytest.mark.parametrize("gpu", [False, True])
 @pytest.mark.parametrize("sharded", [False, True])
 def test_a_worker_trains_its_share_by_the_strategy_of_the_settings(
@@ -63,28 +65,21 @@ def losses(monkeypatch):
     """Train with these ends of launches; returns what was called."""
 
     def train(*ends, **compute):
-        names = (
-            "connect",
-            "check_shared",
-            "worker_of",
-            "await_nodes",
-            "find_start",
-            "launch",
-            "restart",
-        )
-        called = SimpleNamespace(**{name: Mock() for name in names})
-        for name in names:
+        called = Mock()
+        replaced = ("connect", "check_shared", "await_nodes", "find_start", "launch", "restart")
+        for name in replaced:
             monkeypatch.setattr(distributed, name, getattr(called, name))
         segments = [SimpleNamespace(last=end == "last") for end in ends]
         called.find_start.side_effect = [SimpleNamespace(segment=segment) for segment in segments]
         called.launch.side_effect = [end if isinstance(end, Exception) else None for end in ends]
         monkeypatch.setattr(distributed, "explain", str)
-        called.spec = make_spec(workers=2, **compute)
+        called.spec = make_spec(workers=2, cpus_per_worker=5, gpus_per_worker=1, **compute)
         return called, partial(fit_on_ray, called.spec, "manifest", ["callback"])
 
     return train
 
 
+@arrives("compute", "workers cpus_per_worker gpus_per_worker max_failures")
 @pytest.mark.parametrize("address", ["", "auto"])
 def test_training_goes_on_after_losses_and_ends_with_the_last_segment(
     losses, monkeypatch, capsys, address
@@ -95,12 +90,14 @@ def test_training_goes_on_after_losses_and_ends_with_the_last_segment(
     called, train = losses(lost[0], "trunk", lost[1], "last", max_failures=2)
     train()
     assert called.launch.call_count == called.find_start.call_count == 4
-    assert called.launch.call_args.args[0] == called.spec
-    assert called.launch.call_args.args[3] == ["callback"]
+    spec, start, worker, callbacks = called.launch.call_args.args
+    assert (spec, start.segment.last, worker) == (called.spec, True, Worker(5, 1))
+    assert callbacks == ["callback"]
     assert called.restart.call_count == (0 if address else 2)
-    waits = [call.args[1:] for call in called.await_nodes.call_args_list]
-    assert waits == [(2, distributed.PATIENCE), (2, 600.0), (2, 600.0)]
+    waits = [call.args for call in called.await_nodes.call_args_list]
+    assert waits == [(worker, 2, each) for each in (distributed.PATIENCE, 600.0, 600.0)]
     said = capsys.readouterr().err
+    assert f"{RUN}: on Ray, 2 workers of 5 CPUs and 1 GPUs\n" in said
     assert f"{RUN}: lost one (loss 1 of at most 2); going on\n" in said
     assert f"{RUN}: lost two (loss 2 of at most 2); going on\n" in said
 

@@ -1,23 +1,20 @@
 """A full disk: one line, nothing broken, and the same command goes on."""
 
 import os
-import shutil
 import subprocess
 from contextlib import contextmanager
 from errno import ENOSPC
-from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
 
 from pipelines.artifacts.checkpoint import read_checkpoint
-from pipelines.common import errors
-from pipelines.train import stage as train
+from pipelines.common.errors import UserError
+from pipelines.train.core import trainer
 from pipelines.train.core.checkpoint_callback import Checkpoints, WholeFiles
-from tests.support.training import RUN, losses, outcome, resume, same, tracked_runs
-
-FULL_FROM = 9  # step
+from tests.support.training import losses, resume, same, tracked_runs, train_run
+from tests.support.workspace import enter
 
 
 @contextmanager
@@ -48,59 +45,35 @@ def fill(path):
                 assert error.errno == ENOSPC
 
 
-def command(capsys):
-    """`python -m pipelines.train`; returns the exit code and what it says on stderr of errors."""
-    code = 0
-    try:
-        errors.run(partial(train.main, RUN))
-    except SystemExit as end:
-        code = end.code
-    said = capsys.readouterr().err
-    assert "Traceback" not in said
-    return code, [line for line in said.splitlines() if line.startswith("error: ")]
-
-
 def test_a_full_disk_is_one_line_and_the_same_command_goes_on_once_there_is_room(
-    workspace, trained, every_step, monkeypatch, capsys
+    tokenized, trained, tmp_path, monkeypatch
 ):
-    """A disk that holds the project but for its data."""
     inherited = Checkpoints.on_step
 
-    def fill_up(self, trainer):
-        if trainer.global_step == FULL_FROM:
+    def fill_up(self, *arguments):
+        if self.step == 9:
             fill("filler")
-        inherited(self, trainer)
+        inherited(self, *arguments)
 
-    with small_disk(workspace / "disk", "8m") as disk:
-        for name in ("params.yaml", "mlflow.db"):
-            shutil.copy(name, disk)
-        (disk / "data").symlink_to(workspace / "data")
-        monkeypatch.chdir(disk)
+    with small_disk(tmp_path / "disk", "8m") as disk, monkeypatch.context() as inside:
+        enter(tokenized, disk, inside)
+        inside.setattr(trainer, "CHECKPOINT_SECONDS", 0.0)
         folder = resume()
-        folder.mkdir(parents=True)
-        (folder / "00000021.ckpt.partial").write_bytes(b"of a run that was killed")
-        with monkeypatch.context() as patch:
+        with pytest.MonkeyPatch.context() as patch, pytest.raises(UserError) as caught:
             patch.setattr(Checkpoints, "on_step", fill_up)
-            code, said = command(capsys)
-        assert code == 2
-        kept = sorted(path for path in folder.iterdir() if path.suffix == ".ckpt")
-        assert [path.name for path in kept] == ["00000007.ckpt", "00000008.ckpt"]
+            train_run()
+        kept = [folder / "00000007.ckpt", folder / "00000008.ckpt"]
+        assert sorted(folder.glob("*.ckpt")) == kept
         for path in kept:
             assert read_checkpoint(path)[0]["global_step"] == int(path.stem)
-        assert said == [
-            f"error: {folder}: No space left on device; last good checkpoint: {kept[-1]}"
-        ]
-
+        said = f"{folder}: No space left on device; last good checkpoint: {kept[-1]}"
+        assert str(caught.value) == said
         Path("filler").unlink()
-        assert command(capsys) == (0, [])
-        weights, rows = outcome()
+        weights, rows = train_run()
         assert same(weights, trained.weights)
         assert losses(rows) == losses(trained.rows)
-        client, (run,) = tracked_runs()
-        points = client.get_metric_history(run.info.run_id, "curve/ce_nats")
-        assert [point.step for point in points] == list(range(1, 21))
+        _, (run,) = tracked_runs()
         assert run.info.status == "FINISHED"
-        monkeypatch.chdir(workspace)
 
 
 def test_torch_does_not_hide_that_the_disk_is_full_and_the_checkpoint_before_stays(tmp_path):

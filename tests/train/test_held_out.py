@@ -17,29 +17,11 @@ from pipelines.config.load import load_experiment
 from pipelines.train import held_out
 from pipelines.train.core.module import TrainingModule
 from pipelines.train.held_out import HeldOut, fixed_part, held_out_figures, segments_of
-from tests.support.kills import killed
 from tests.support.mutants import rejects
-from tests.support.training import RUN, losses, same, train_run
+from tests.support.training import RUN
 
 LN2 = torch.tensor(2.0).log().item()
 WINDOWS = torch.zeros(2, 3)
-LATENT = ["held_out_bound_bits", "held_out_ce_bits", "held_out_kl_bits"]
-
-
-@rejects("SegmentTraining.build_callbacks: «insert(0,→append(»", "figures in the row after")
-def test_it_changes_no_weight_and_is_the_same_for_a_killed_run(workspace, trained, capsys):
-    """Every five steps, in rows of the curve that are of every step."""
-    with killed(12):
-        train_run(every_tokens=2600)
-    weights, rows = train_run(every_tokens=2600)
-    assert same(weights, trained.weights) and losses(rows) == losses(trained.rows)
-    scored = {
-        int(row["step"]): [float(row[name]) for name in LATENT] for row in rows if row[LATENT[0]]
-    }
-    assert [*scored] == [5, 10, 15, 20] and scored[5] != scored[20]
-    said = capsys.readouterr().err
-    assert f"held-out={scored[20][0]:.3f} bits" in said
-    assert "of the time went into held-out evaluation" in said
 
 
 @pytest.mark.parametrize("masked", [False, True])

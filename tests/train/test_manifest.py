@@ -5,16 +5,23 @@ from types import SimpleNamespace
 
 import pytest
 
+from ftmodel.designs.design import Gradient
+from ftmodel.model.config import ModelConfig
 from pipelines.artifacts.manifest import check_manifest
+from pipelines.artifacts.preregistration import Preregistration
 from pipelines.artifacts.run_spec import RunSpec
 from pipelines.common.errors import UserError
 from pipelines.common.provenance import device_name
+from pipelines.config.schema import Bound, Expectation
+from pipelines.tracking.describe import run_params
 from pipelines.train.core import manifest as manifest_module
 from pipelines.train.core.manifest import differences, make_manifest
 from tests.support.arrivals import arrives
 from tests.support.mutants import rejects
 from tests.support.settings import each_changed, smoke
 from tests.support.training import RUN
+
+MODEL = "models.target_small"
 
 
 @pytest.fixture
@@ -63,6 +70,7 @@ def test_exactly_the_settings_that_decide_weights_or_curve_are_in_the_hash(made,
 
 
 @rejects('manifest.make_manifest: «"data": shards.metadata.hash,→»', "checkpoints of other data")
+@rejects('manifest.make_manifest: «parts["parent"]→_»', "another parent, the same run")
 def test_the_name_the_data_the_parent_evaluation_in_the_loop_code_and_torch_are_in_it(
     made, experiment, monkeypatch
 ):
@@ -86,19 +94,40 @@ def test_the_name_the_data_the_parent_evaluation_in_the_loop_code_and_torch_are_
     assert all(len(manifest.spec_hash) == 16 for manifest in known)
 
 
+def test_a_design_comes_back_from_what_a_checkpoint_has_of_it_and_is_told_in_mlflow(made):
+    words = {"inject": "kv_all", "map": "linear", "prior": "learned", "gradient": "score"}
+    design = [f"runs.{RUN}.latent.{key}={value}" for key, value in words.items()]
+    block = f"{MODEL}.architecture.latent_block=1"
+    experiment = smoke(*design, f"runs.{RUN}.latent_bits=40", block)
+    manifest = made(experiment)
+    architecture = manifest.entry["architecture"]
+    assert type(architecture["latent"]["gradient"]) is str, "no class in a checkpoint"
+    config = ModelConfig(**architecture)
+    assert config == RunSpec(experiment, RUN).config
+    assert config.latent.gradient is Gradient.score and config.lower_blocks == 0
+    params = run_params(manifest, experiment)
+    assert {key: params[f"architecture.latent.{key}"] for key in words} == words
+
+
 @arrives("compute", "workers")
-def test_it_says_where_it_was_made_and_is_the_same_run_elsewhere(made, experiment, monkeypatch):
+def test_it_says_where_it_was_made_and_what_was_expected_then(made, experiment, monkeypatch):
+    """It is the same run elsewhere, and with another expectation."""
     here = made(experiment)
-    assert here.device == device_name()
+    assert (here.device, here.preregistration) == (device_name(), Preregistration())
+    stated = "Why?", [Expectation(RUN, "baseline", Bound.no_difference, "so")]
+    experiment.question, experiment.expectation = stated
     experiment.compute.workers = 2
     monkeypatch.setattr(manifest_module, "git_revision", lambda: "abc123")
     there = made(experiment)
     assert (there.device, there.git_revision) == (f"2 × {device_name()}", "abc123")
+    assert there.preregistration == Preregistration(*stated)
     assert there.spec_hash == here.spec_hash
 
 
 @rejects("manifest.differences: «, **theirs.parts→»", "what only the earlier one has goes unnamed")
-def test_what_only_one_of_two_specifications_has_is_a_difference_of_both(made, experiment):
+def test_what_differs_between_two_specifications_or_only_one_has_is_named(
+    made, experiment, monkeypatch
+):
     plain, child = made(experiment), made(experiment, parent="a" * 64)
     experiment.evaluation.every_tokens = 5200
     scored = made(experiment)
@@ -106,3 +135,18 @@ def test_what_only_one_of_two_specifications_has_is_a_difference_of_both(made, e
     assert differences(plain, scored) == ["evaluation.every_tokens (none then, 5200 now)"]
     assert differences(plain, plain) == []
     assert differences(child, plain) == differences(plain, child) == ["parent"]
+    monkeypatch.setattr("torch.__version__", "9.9")
+    torch = plain.parts["torch"]
+    assert differences(scored, made(experiment)) == [f"torch ({torch} then, 9.9 now)"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        (["runs.free_k1_8.seed=3", f"{MODEL}.architecture.ffn_width=16"], "seed, ffn_width"),
+        ([f"{MODEL}.optim.lr=0.5"], "optim or compute.precision"),
+        (["compute.precision=bf16"], "optim or compute.precision"),
+    ],
+)
+def test_settings_that_differ_are_named(made, changes, words):
+    assert differences(made(smoke()), made(smoke(*changes))) == [f"settings ({words})"]

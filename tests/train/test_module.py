@@ -14,19 +14,11 @@ from ftmodel.designs.design import LatentDesign, Prior
 from ftmodel.model.config import ModelConfig
 from ftmodel.model.free_transformer import FreeTransformer
 from ftmodel.model.objective import training_loss
-from pipelines.artifacts.paths import tokens_folder
-from pipelines.artifacts.run_spec import RunSpec
-from pipelines.artifacts.tokens.shards import Shards
-from pipelines.config.load import load_experiment
 from pipelines.config.schema import Optim, OptimizerName, Run, Schedule
-from pipelines.train.core import module as train_module, trainer
 from pipelines.train.core.module import NonFinite, TrainingModule
-from pipelines.train.core.segments import segments
-from pipelines.train.core.trainer import Process, SegmentTraining
 from tests.support.arrivals import arrives
-from tests.support.kills import killed
 from tests.support.mutants import rejects
-from tests.support.training import RUN, same, train, train_run
+from tests.support.training import same
 
 OPTIM = Optim(batch_size=2, lr=0.3, weight_decay=0.07, beta1=0.6, beta2=0.8, clip=0.5)
 MUON = replace(OPTIM, name=OptimizerName.muon)
@@ -142,17 +134,6 @@ def test_muon_and_adamw_step_as_each_does_alone_also_from_a_checkpoint():
     assert same(module.model.state_dict(), twin.model.state_dict())
 
 
-@arrives("run", "beta")
-@rejects("TrainingModule.training_step: «self.run.beta→1.0»", "β never reaches the loss")
-def test_the_loss_is_weighed_by_the_beta_of_the_run(workspace):
-    module, batches, _ = built(beta=0.25, kappa_bits=0.0)
-    module.trainer = Trainer(accelerator="cpu", logger=False, enable_checkpointing=False)
-    module.training_step(batches[0], 0)
-    total, ce, hinge = (module.logged[name][0] for name in ("loss", "ce", "hinge"))
-    assert hinge > 0
-    torch.testing.assert_close(total, ce + hinge / 4)
-
-
 @pytest.mark.parametrize("workers", [1, 2])
 def test_the_loss_of_several_workers_is_averaged_over_them(workers):
     module = make(latent_bits=0, kappa=None)
@@ -167,6 +148,7 @@ def test_the_loss_of_several_workers_is_averaged_over_them(workers):
     module.training_step({"tokens": torch.zeros(2, 9).long(), "windows": torch.arange(2)}, 0)
     assert given == [module.over_workers if workers == 2 else None]
     assert {*module.logged} == {"loss", "ce"}
+    assert torch.equal(*module.windows, torch.arange(2))
     assert module.over_workers(torch.zeros(())) == 1
     assert reduce.call_args.kwargs == {"reduce_op": "mean"}
 
@@ -188,28 +170,21 @@ def test_what_a_row_cannot_hold_is_refused():
 
 
 @arrives("optim", "schedule decay warmup_steps")
-@rejects('TrainingModule.configure_optimizers: «step→epoch»"', "a rate by epochs", case="cosine")
-@pytest.mark.parametrize("kind", Schedule)
-def test_the_learning_rate_follows_the_schedule_by_optimizer_steps(workspace, monkeypatch, kind):
-    """Of two micro-batches each."""
-    experiment = load_experiment()
-    optim = experiment.models[experiment.runs[RUN].model].optim
-    optim.schedule, optim.decay = kind, 0.3
-    rates = []
-
-    class Noting(TrainingModule):
-        def configure_gradient_clipping(self, optimizer, *rest, **options):
-            (rate,) = {group["lr"] for group in optimizer.param_groups}
-            rates.append(rate / optim.lr)
-
-    monkeypatch.setattr(trainer, "TrainingModule", Noting)
-    experiment.compute.accumulate = 2
-    train(RunSpec(experiment, RUN))
-    factors = {
-        Schedule.wsd: [schedule.wsd(step, 2, 0.3, 20) for step in range(20)],
-        Schedule.cosine: [schedule.cosine(step, 2, 20) for step in range(20)],
-    }
-    assert rates == pytest.approx(factors[kind])
+@rejects('TrainingModule.configure_optimizers: «step→epoch»"', "a rate by epochs")
+@pytest.mark.parametrize(
+    ("kind", "factor"), [(Schedule.wsd, schedule.wsd), (Schedule.cosine, schedule.cosine)]
+)
+def test_the_learning_rate_follows_the_schedule_by_optimizer_steps(kind, factor):
+    optim = replace(OPTIM, schedule=kind, decay=0.3, warmup_steps=3)
+    found = make(optim=optim).configure_optimizers()
+    assert found["lr_scheduler"]["interval"] == "step"
+    rates, scheduler = [], found["lr_scheduler"]["scheduler"]
+    for _ in range(20):
+        rates.append(found["optimizer"].param_groups[0]["lr"] / optim.lr)
+        found["optimizer"].step()
+        scheduler.step()
+    settings = (3, 0.3, 20) if kind is Schedule.wsd else (3, 20)
+    assert rates == pytest.approx([factor(step, *settings) for step in range(20)])
 
 
 @rejects(
@@ -226,7 +201,9 @@ def test_gradients_are_scaled_to_the_norm_of_the_settings_and_keep_their_directi
         for parameter in module.parameters():
             parameter.grad = size * torch.randn(parameter.shape, generator=rng)
         before = torch.cat([p.grad.flatten() for p in module.parameters()])
+        module.windows = [torch.arange(2)]
         module.configure_gradient_clipping(None)
+        assert module.windows == [], "those of the next step alone are named"
         after = torch.cat([p.grad.flatten() for p in module.parameters()])
         scale = min(1.0, OPTIM.clip / before.norm().item())
         torch.testing.assert_close(after, scale * before, rtol=1e-4, atol=0)
@@ -247,28 +224,6 @@ def test_a_gradient_that_is_not_finite_stops_the_run(value):
     with pytest.raises(NonFinite) as caught:
         module.configure_gradient_clipping(None)
     assert (caught.value.step, caught.value.windows) == (5, [7, 8])
-
-
-class Spiky(TrainingModule):
-    """Its gradient is 50 times as large at two steps."""
-
-    def backward(self, loss, *rest):
-        super().backward(loss * (50 if self.global_step in (8, 14) else 1), *rest)
-
-
-@rejects("CurveCallback.on_load_checkpoint: «module.norms→_» =", "norms that a resumed run forgets")
-def test_a_spike_is_skipped_said_and_counted_also_by_a_resumed_run(workspace, monkeypatch, capsys):
-    """It changes no weight and no moment; a run without spikes is as without the setting."""
-    for name, value in {"TrainingModule": Spiky, "ROWS": 4}.items():
-        monkeypatch.setattr(trainer, name, value)
-    monkeypatch.setattr(train_module, "MIN_NORMS", 6)
-    with killed(12):
-        train_run(optim={"skip_spikes": 10.0})
-    _, rows = train_run(optim={"skip_spikes": 10.0})
-    assert [int(float(row["skipped_steps"])) for row in rows] == [0, 1, 1, 0]
-    assert [float(row["gradient_norm"]) > 5 for row in rows] == [False, True, True, False]
-    said = capsys.readouterr().err
-    assert "step 9 is skipped" in said and "step 15 is skipped" in said
 
 
 @rejects("TrainingModule.note: «[-NORMS:]→»", "the median of all steps since the first")
@@ -325,83 +280,39 @@ def test_the_gradient_norms_of_the_latent_are_of_before_the_clipping():
     assert norms["post_sampler"].item() == pytest.approx(3 * latent.post_sampler.numel() ** 0.5)
 
 
-def built(name=RUN, data="target", masked=False, **changes):
-    """The module of a run of the smoke experiment before its first step, and its batches."""
-    experiment = load_experiment()
-    run = experiment.runs[name]
-    experiment.models[run.model].architecture.document_mask = masked
-    vars(run).update(changes)
-    spec = RunSpec(experiment, name)
-    (segment,) = segments(spec)
-    start = SimpleNamespace(segment=segment, checkpoint=None, step=0)
-    training = SegmentTraining(spec, Process(), start, None)
-    shards = Shards(tokens_folder(data))
-    return training.build_module(shards), training.build_batches(shards).dataset, shards
-
-
-@arrives("run", "seed")
-@rejects("SegmentTraining.build_module: «torch.manual_seed→»", "weights of earlier draws")
-def test_initial_weights_depend_on_the_seed_of_the_run_alone(workspace):
-    first = built()[0].state_dict()
-    torch.manual_seed(1)
-    assert same(first, built()[0].state_dict())
-    other = built(seed=1)[0].state_dict()
-    matrices = [name for name, tensor in first.items() if tensor.dim() > 1]
-    assert not any(torch.equal(first[name], other[name]) for name in matrices)
-
-
-@rejects('SegmentTraining.build_batches: "«train→validation»', "training on the validation part")
-def test_a_run_trains_on_the_training_part_with_noise_and_an_order_of_its_seed(workspace):
-    _, batches, shards = built()
-    _, others, _ = built(seed=1)
-    windows = shards.windows("train", 65)
-    for step in (0, 7, 19):
-        batch, other = batches[step], others[step]
-        assert torch.equal(batch["tokens"], windows.batch(batch["windows"]))
-        assert not torch.equal(batch["windows"], other["windows"])
-        assert not torch.equal(batch["noise"], other["noise"])
-    assert len(batches.windows) == len(windows) != len(shards.windows("validation", 65))
-
-
+@arrives("run", "kappa_warmup_steps")
 @rejects("TrainingModule.threshold: «→not »self.run.kappa_bits «is None→»", "κ = 0 taken for none")
 @pytest.mark.parametrize("kappa", [None, 0.0, 0.5])
-def test_kappa_of_0_is_a_threshold_and_none_is_a_baselines(kappa):
+def test_kappa_rises_with_the_optimizer_steps_and_is_none_for_a_baseline_alone(kappa):
     module = make(latent_bits=0 if kappa is None else 3, kappa=kappa)
-    module._trainer = SimpleNamespace(global_step=0)
-    assert module.threshold() == kappa
-
-
-@arrives("run", "kappa_warmup_steps")
-def test_kappa_rises_with_the_optimizer_steps(workspace):
-    module, _, _ = built(kappa_warmup_steps=10)
+    module.run.kappa_warmup_steps = 10
     found = []
     for step in range(20):
         module._trainer = SimpleNamespace(global_step=step)
         found.append(module.threshold())
-    assert found == pytest.approx([0.125 * min(1, step / 10) for step in range(1, 21)])
+    if kappa is None:
+        assert found == [None] * 20
+    else:
+        assert found == pytest.approx([kappa * min(1, step / 10) for step in range(1, 21)])
 
 
+@arrives("run", "beta")
+@rejects("TrainingModule.training_step: «self.run.beta→1.0»", "β never reaches the loss")
 @rejects("TrainingModule.training_step: «inputs→targets».", "the documents of targets masked")
-def test_a_document_starts_with_its_end_of_text():
+def test_the_loss_has_the_beta_of_the_run_and_a_document_starts_with_its_end_of_text():
     """And a window may begin in the middle of one."""
-    module = make(document_mask=True)
-    module.end_of_text = 0
+    module = make(document_mask=True, kappa=0.0)
+    module.end_of_text, module.run.beta = 0, 0.25
     module.trainer = Trainer(accelerator="cpu", logger=False, enable_checkpointing=False)
     tokens = torch.tensor([[3, 0, 4, 5, 0, 0, 6, 7, 8], [0, 9, 9, 9, 9, 9, 9, 9, 0]])
     documents = torch.tensor([[0, 1, 1, 1, 2, 3, 3, 3], [0, 0, 0, 0, 0, 0, 0, 0]])
     batch = {"tokens": tokens, "windows": torch.arange(2), "noise": torch.rand(2, 8, 3)}
     loss = module.training_step(batch, 0)
-    arguments = (module.model, tokens[:, :-1], tokens[:, 1:], batch["noise"], 0.5)
-    expected = training_loss(*arguments, documents)
-    assert torch.equal(loss, expected.total)
+    arguments = (module.model, tokens[:, :-1], tokens[:, 1:], batch["noise"], 0.0)
+    expected = training_loss(*arguments, documents, beta=0.25)
+    assert torch.equal(loss, expected.total) and expected.hinge > 0
     for name in ("ce", "kl", "hinge"):
         assert module.logged[name] == [getattr(expected, name)]
     assert module.logged["loss"] == [expected.total]
     assert torch.equal(torch.cat(module.logged["kl_of_bits"]), expected.kl_of_bits)
-    assert not torch.equal(loss, training_loss(*arguments).total)
-
-
-def test_a_run_with_document_mask_knows_the_end_of_text_of_its_data(workspace):
-    module, _, shards = built("text_free_k1_2", "stdlib", masked=True)
-    assert module.model.config.document_mask
-    assert module.end_of_text == shards.metadata.end_of_text is not None
+    assert not torch.equal(loss, training_loss(*arguments, beta=0.25).total)

@@ -2,6 +2,7 @@
 
 import json
 from hashlib import sha256
+from pathlib import Path
 from types import SimpleNamespace
 from unittest.mock import Mock
 
@@ -11,9 +12,11 @@ from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 
 from ftmodel.conversion.llama import decoder_views, llama_config, llama_weights
+from pipelines.artifacts.checkpoint import PADDING
 from pipelines.artifacts.llama_files import Llama
 from pipelines.artifacts.run_spec import RunSpec
 from pipelines.common.errors import UserError
+from pipelines.common.rng_streams import Purpose, generator
 from pipelines.config.init_from import InitFrom
 from pipelines.tokenize.vocabulary import train_bpe
 from pipelines.train.core import parent as parent_module
@@ -21,10 +24,11 @@ from pipelines.train.core.parent import (
     copied,
     copy_llama,
     copy_parent,
-    files_hash,
+    parent_identity,
     spelling,
     start_from_parent,
 )
+from tests.support.arrivals import arrives
 from tests.support.mutants import rejects
 from tests.support.settings import smoke
 from tests.support.training import RUN, same
@@ -49,25 +53,44 @@ def make_spec(init_from, name=RUN):
     return RunSpec(experiment, name)
 
 
-def test_the_hash_of_files_is_of_the_content_of_all_of_them(tmp_path):
-    files = [tmp_path / "a", tmp_path / "b"]
+def hash_of(*contents):
+    return sha256(b"".join(sha256(content).digest() for content in contents)).hexdigest()
+
+
+def test_a_parent_is_known_by_its_name_and_the_content_of_all_its_files(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    files = [Path("a"), Path("b")]
+    monkeypatch.setattr(parent_module.llama_files, "model_files", {Path("llama"): files}.get)
     for file in files:
         file.write_bytes(file.name.encode())
-    digests = b"".join(sha256(file.name.encode()).digest() for file in files)
-    assert files_hash(files) == sha256(digests).hexdigest()
+    assert parent_identity(make_spec(InitFrom())) == {}
+    found = parent_identity(make_spec(InitFrom(hf="llama")))
+    assert found == {"hf": "llama", "sha256": hash_of(b"a", b"b")}
+    spec = make_spec(InitFrom(run="baseline"))
+    path = RunSpec(spec.experiment, "baseline").checkpoint()
+    with pytest.raises(UserError, match=f"{path}: .* `dvc repro train@baseline` trains the parent"):
+        parent_identity(spec)
+    path.parent.mkdir(parents=True)
+    path.write_bytes(b"weights")
+    assert parent_identity(spec) == {"run": "baseline", "sha256": hash_of(b"weights")}
 
 
 @pytest.mark.parametrize(("bits", "parents"), [(0, 0), (0, 3), (3, 0), (3, 3)])
-def test_a_latent_is_taken_over_where_both_models_have_one(make_model, monkeypatch, bits, parents):
-    """It begins anew where the parent alone lacks it."""
+def test_a_latent_is_taken_over_where_both_models_have_one(
+    make_model, monkeypatch, tmp_path, bits, parents
+):
+    """It begins anew where the parent alone lacks it. The parent hands on its padding."""
+    monkeypatch.chdir(tmp_path)
     parent, model = make_model(seed=1, latent_bits=parents), make_model(latent_bits=bits)
     before = {name: weight.clone() for name, weight in model.state_dict().items()}
     monkeypatch.setattr(parent_module, "load_model", lambda path: (parent, None))
-    monkeypatch.setattr(parent_module, "read_padding", lambda path: {"padding": path})
     spec = make_spec(InitFrom(run="baseline"))
+    path = RunSpec(spec.experiment, "baseline").checkpoint()
+    path.parent.mkdir(parents=True)
+    torch.save({PADDING: {"rows": torch.ones(1)}}, path)
     begins, padding = copy_parent(model, spec, SHARDS)
     assert begins == (bits > 0 and not parents)
-    assert padding == {"padding": RunSpec(spec.experiment, "baseline").checkpoint()}
+    assert padding == {"rows": torch.ones(1)}
     for name, weight in model.state_dict().items():
         own = name.startswith("latent.") and not parents
         assert torch.equal(weight, (before if own else parent.state_dict())[name]), name
@@ -102,6 +125,10 @@ def test_a_llama_is_copied_into_the_decoder(llama, its_tokenizer):
     [
         ({"vocab_size": 10}, "vocab_size: 10, but the tokenizer of data has 11 ids"),
         ({"vocab_size": "11"}, "vocab_size: '11', expected a whole number"),
+        (
+            {"vocab_size": 12},
+            "model.embed_tokens.weight: (11, 16), expected (12, 16)",
+        ),
         ({"rms_norm_eps": 0.5}, "its norm_eps is 0.5, but the run's architecture says 1e-05"),
         (
             {"max_position_embeddings": 15},
@@ -134,40 +161,55 @@ def test_a_tokenizer_is_told_by_its_tokens_and_merges_but_not_by_named_padding()
 
 
 class Windows:
-    """Of consecutive numbers, modulo eleven."""
-
-    def __init__(self, count):
-        self.count = count
+    """Of consecutive numbers, modulo eleven, in which documents begin with a 3."""
 
     def __len__(self):
-        return self.count
+        return 5
 
     def batch(self, indices):
         return (indices[:, None] * 16 + torch.arange(17)) % 11
 
 
-@pytest.mark.parametrize(("sample", "there", "count"), [(4, 5, 1), (47, 5, 2), (400, 5, 5)])
-@pytest.mark.parametrize("bits", [0, 3])
+@arrives("init_from", "latent_rms copy_encoder")
+@arrives("run", "seed kappa_bits")
+@rejects("parent.start_from_parent: «documents→None»,", "a new latent scaled across documents")
+@pytest.mark.parametrize(("sample", "count"), [(4, 1), (47, 2), (400, 5)])
+@pytest.mark.parametrize(("bits", "begins"), [(0, False), (3, False), (3, True)])
 @pytest.mark.parametrize("masked", [False, True])
-def test_losses_before_the_first_step_are_of_the_first_windows(
-    make_model, monkeypatch, sample, there, count, bits, masked
+def test_a_new_latent_and_losses_before_the_first_step_are_of_the_first_windows(
+    make_model, monkeypatch, sample, count, bits, begins, masked
 ):
     """As many as a sample has tokens, with noise for the prior and for the encoder."""
-    losses = Mock()
+    losses, begun, stream = Mock(), Mock(), Mock(wraps=generator)
     shards = SimpleNamespace(
-        windows=lambda part, context: {("train", 16): Windows(there)}[part, context],
+        windows=lambda part, context: {("train", 16): Windows()}[part, context],
         metadata=SHARDS.metadata,
     )
-    monkeypatch.setattr(parent_module, "SAMPLE", sample)
-    monkeypatch.setattr(parent_module, "start_losses", losses)
-    monkeypatch.setattr(parent_module, "copy_parent", lambda *_: (False, "padding"))
+    for name, value in {
+        "SAMPLE": sample,
+        "start_losses": losses,
+        "begin_latent": begun,
+        "generator": stream,
+        "copy_parent": lambda *_: (begins, "padding"),
+    }.items():
+        monkeypatch.setattr(parent_module, name, value)
     model = make_model(latent_bits=bits, document_mask=masked)
-    spec = make_spec(InitFrom(run="baseline"))
+    spec = make_spec(InitFrom(run="baseline", latent_rms=0.3, copy_encoder=False))
+    spec.run.seed, spec.run.kappa_bits = 5, 0.75
     assert start_from_parent(model, spec, shards) == (losses.return_value, "padding")
     _, rows, noise, documents = losses.call_args.args
-    assert torch.equal(rows, Windows(there).batch(torch.arange(count)))
-    assert noise.shape == (2, count, 16, 3) if bits else noise is None
+    assert torch.equal(rows, Windows().batch(torch.arange(count)))
     assert torch.equal(documents, (rows[:, :-1] == 3).cumsum(1)) if masked else documents is None
+    if bits:
+        assert noise.shape == (2, count, 16, 3)
+        stream.assert_called_once_with(5, Purpose.START)
+    else:
+        assert noise is None
+    assert begun.called == begins
+    if begins:
+        _, inputs, *told, masks = begun.call_args.args
+        assert torch.equal(inputs, rows[:, :-1]) and masks is documents
+        assert told == [0.75, 0.3, False]
 
 
 @pytest.mark.parametrize(

@@ -6,16 +6,13 @@ import pytest
 import torch
 
 from pipelines.artifacts.checkpoint import ENTRY, Manifest
+from pipelines.artifacts.preregistration import Preregistration
 from pipelines.artifacts.run_spec import RunSpec
 from pipelines.config.derived import Budget
 from pipelines.config.schema import Schedule
-from pipelines.train.core.segments import (
-    budget_path,
-    find_start,
-    row_ends,
-    segments,
-    steps_taken,
-)
+from pipelines.train.core.segments import find_start, row_ends, segments, steps_taken
+from tests.support.arrivals import arrives
+from tests.support.mutants import rejects
 from tests.support.settings import smoke
 from tests.support.training import RUN
 
@@ -25,10 +22,10 @@ OURS = Manifest("smoke", RUN, {}, {}, 11, "data", spec_hash="ours", parts={"code
 THEIRS = replace(OURS, spec_hash="theirs", git_revision="1234", parts={"code": "b", "data": ""})
 
 
-def make_spec(schedule="wsd", budgets=(SMALL, MIDDLE)):
+def make_spec(schedule="wsd", budgets=(SMALL, MIDDLE), decay=0.2):
     """Under wsd the last fifth of each budget's steps are its decay."""
     spec = RunSpec(smoke(f"runs.{RUN}.tokens={WHOLE}", f"runs.{RUN}.budgets={[*budgets]}"), RUN)
-    spec.optim.schedule, spec.optim.decay = Schedule(schedule), 0.2
+    spec.optim.schedule, spec.optim.decay = Schedule(schedule), decay
     return spec
 
 
@@ -49,17 +46,6 @@ def find(tmp_path, monkeypatch):
     return found
 
 
-@pytest.mark.parametrize(("schedule", "annealed"), [("wsd", True), ("cosine", False)])
-def test_budgets_are_listed_in_order_with_whole_batches_and_whether_they_are_annealed(
-    schedule, annealed
-):
-    assert make_spec(schedule).budgets == [
-        Budget(SMALL, 10, annealed),
-        Budget(MIDDLE, 15, annealed),
-        Budget(WHOLE, 20, True),
-    ]
-
-
 @pytest.mark.parametrize(
     ("schedule", "budgets"), [("wsd", ()), ("cosine", ()), ("cosine", (SMALL, MIDDLE))]
 )
@@ -70,8 +56,11 @@ def test_without_smaller_budgets_or_under_a_cosine_there_is_one_segment(schedule
     assert row_ends(segment, every) == {20}
 
 
+@arrives("optim", "schedule decay")
 def test_under_wsd_each_budget_decays_from_the_trunk_in_a_segment_of_its_own(tmp_path):
     every = small, middle, whole = segments(make_spec())
+    annealed = [Budget(SMALL, 10, True), Budget(MIDDLE, 15, True), Budget(WHOLE, 20, True)]
+    assert [each.budget for each in every] == annealed
     assert [(each.steps, each.trunk, each.last) for each in every] == [
         (10, 8, False),
         (15, 12, False),
@@ -89,6 +78,7 @@ def test_under_wsd_each_budget_decays_from_the_trunk_in_a_segment_of_its_own(tmp
         tmp_path / f"decay-{MIDDLE}",
     ]
     assert whole.folder(tmp_path, 20) == tmp_path != small.folder(tmp_path, 10)
+    assert [each.trunk for each in segments(make_spec(decay=0.4))] == [6, 9, 20]
 
 
 KEPT = f"budgets/{SMALL}"
@@ -107,6 +97,7 @@ def test_a_run_goes_on_before_the_first_snapshot_that_it_lacks(find, there, goes
     assert find("cosine", *there) == (20, goes_on, int(goes_on or 0))
 
 
+@rejects("segments.find_start: «→0 and »newest_checkpoint(decay", "a decay begun again")
 @pytest.mark.parametrize(
     ("there", "segment", "goes_on"),
     [
@@ -136,21 +127,40 @@ def test_a_finished_decay_goes_but_for_what_others_have_put_there(find):
     assert [path.name for path in decay.iterdir()] == ["notes.txt"]
 
 
-def test_a_damaged_budget_is_put_aside_and_trained_for_again(find, capsys):
-    path = budget_path(OURS.resume, SMALL)
+DECAY = f"decay-{MIDDLE}"
+
+
+@pytest.mark.parametrize(
+    ("damaged", "there", "goes_on", "otherwise"),
+    [
+        (KEPT, ["8", "12"], (10, "8", 8), "its budget is trained for again"),
+        ("8", ["6", "7"], (10, "7", 7), "trying the one before it"),
+        (f"{DECAY}/14", ["12", f"{DECAY}/13", KEPT], (15, f"{DECAY}/13", 13), "trying the one"),
+    ],
+)
+def test_what_is_damaged_is_put_aside_and_costs_only_the_steps_since_what_is_not(
+    find, capsys, damaged, there, goes_on, otherwise
+):
+    """In place of what was put aside before."""
+    path = OURS.resume / f"{damaged}.ckpt"
     path.parent.mkdir(parents=True)
     path.write_bytes(b"no checkpoint")
-    assert find("wsd", "8", "12")[:2] == (10, "8")
-    assert [path.name for path in path.parent.iterdir()] == [f"{SMALL}.unreadable"]
+    aside = path.with_suffix(".unreadable")
+    aside.touch()
+    assert find("wsd", *there) == goes_on
+    assert aside.read_bytes() == b"no checkpoint" and not path.exists()
     said = capsys.readouterr().out
-    assert f"put aside as {SMALL}.unreadable, its budget is trained for again" in said
+    assert said.startswith(f"{path}: not a readable checkpoint") and said.count("\n") == 1
+    assert f"; put aside as {aside.name}, {otherwise}" in said
 
 
+@rejects("segments.read_own: «theirs→manifest».preregistration", "what a resumed training restates")
 def test_what_the_first_checkpoint_says_of_the_beginning_stays(find):
-    find("cosine", "5", manifest=replace(OURS, tracking_key="key"))
-    ours = replace(OURS, tracking_key="another")
+    began = replace(OURS, tracking_key="key", preregistration=Preregistration("Why?"))
+    find("cosine", "5", manifest=began)
+    ours = replace(OURS, tracking_key="another", preregistration=Preregistration("What?"))
     assert find_start(make_spec("cosine"), ours).step == 5
-    assert ours.tracking_key == "key"
+    assert (ours.tracking_key, ours.preregistration) == ("key", Preregistration("Why?"))
 
 
 def test_checkpoints_of_another_specification_are_named_unless_there_are_own_ones(find, capsys):

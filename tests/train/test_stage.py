@@ -2,36 +2,42 @@
 
 import sys
 from contextlib import nullcontext
-from types import SimpleNamespace
-from unittest.mock import Mock
+from unittest.mock import ANY, Mock, call
 
 import pytest
 
 from pipelines.artifacts.run_spec import RunSpec
 from pipelines.train import stage
+from tests.support.arrivals import arrives
+from tests.support.mutants import rejects
 from tests.support.settings import smoke
 from tests.support.training import RUN
 
 
+@arrives("compute", "workers compile")
+@rejects("train.stage.main: «frozen.check→str»", "a training of changed parameters is handed on")
 @pytest.mark.parametrize(
     ("workers", "address", "on_ray"), [(1, "", False), (2, "", True), (1, "auto", True)]
 )
 def test_several_workers_or_a_cluster_train_on_ray(monkeypatch, workers, address, on_ray):
+    """One process takes its threads, and hides GPUs, before it tries the compiler. What is trained
+    is handed on if its settings are still the same.
+    """
     monkeypatch.setenv("RAY_ADDRESS", address)
-    frozen = Mock(experiment=smoke(f"compute.workers={workers}"))
-    names = "check_ray", "settle", "check_compile", "make_manifest", "fit", "publish"
-    done = SimpleNamespace(**{name: Mock() for name in names})
-    for name in names:
+    done = Mock()
+    frozen = done.frozen
+    frozen.experiment = smoke(f"compute.workers={workers}", "compute.compile=true")
+    for name in ("check_ray", "settle", "check_compile", "make_manifest", "fit", "publish"):
         monkeypatch.setattr(stage, name, getattr(done, name))
     monkeypatch.setattr(stage, "freeze", lambda *_: frozen)
     monkeypatch.setattr(stage, "alone", nullcontext)
-    monkeypatch.setattr(RunSpec, "shards", Mock())
-    distributed = SimpleNamespace(fit_on_ray=Mock())
-    monkeypatch.setitem(sys.modules, "pipelines.train.distributed", distributed)
+    monkeypatch.setattr(RunSpec, "shards", shards := Mock())
+    monkeypatch.setitem(sys.modules, "pipelines.train.distributed", done)
     stage.main(RUN)
-    arguments = (RunSpec(frozen.experiment, RUN), done.make_manifest.return_value)
-    ways = [(distributed.fit_on_ray, done.check_ray), (done.fit, done.settle, done.check_compile)]
-    for way, taken in zip(ways, (on_ray, not on_ray), strict=True):
-        assert [each.called for each in way] == [taken] * len(way)
-        assert not taken or way[0].call_args.args == arguments
-    done.publish.assert_called_once_with(*arguments)
+    run = RunSpec(frozen.experiment, RUN)
+    trained = (run, done.make_manifest.return_value)
+    first, fit = [call.settle(run.experiment.compute), call.check_compile(True)], call.fit
+    if on_ray:
+        first, fit = [call.check_ray()], call.fit_on_ray
+    last = [fit(*trained), call.frozen.check(ANY), call.publish(*trained)]
+    assert done.mock_calls == [*first, call.make_manifest(run, shards.return_value), *last]
