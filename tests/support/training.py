@@ -13,7 +13,6 @@ from pipelines.artifacts.run_spec import RunSpec
 from pipelines.config.load import load_experiment
 from pipelines.train.core.manifest import make_manifest
 from pipelines.train.core.publish import publish
-from pipelines.train.core.segments import find_start
 from pipelines.train.core.trainer import fit
 
 RUN = "free_k1_8"
@@ -37,12 +36,6 @@ def train(spec, fit=fit):
     manifest = make_manifest(spec, spec.shards())
     fit(spec, manifest)
     publish(spec, manifest)
-
-
-def find(name=RUN):
-    """What a run of the current folder goes on from."""
-    spec = RunSpec(load_experiment(), name)
-    return find_start(spec, make_manifest(spec, spec.shards()))
 
 
 def resume(name=RUN):
