@@ -1,4 +1,4 @@
-"""Markdown as HTML, by markdown-it-py. HTML within it stays only if markdown.py writes such."""
+"""Markdown as HTML, by markdown-it-py. HTML within it stays only where markdown.py writes it."""
 
 import re
 from collections.abc import Mapping

@@ -88,7 +88,7 @@ def nearest(
     tasks: Collection[str],
     late: bool = False,
 ) -> PaperTable | None:
-    """The table nearest in size and training, with one of the κ and of the (paper's) tasks."""
+    """The table nearest in size and training that has one of ``kappas`` and one of ``tasks``."""
     fitting = [
         table
         for table in tables

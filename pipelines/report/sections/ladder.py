@@ -37,7 +37,7 @@ def ladder(analysis: Analysis) -> Sequence[Block]:
 
 
 def trend(ladder: Ladder, kappa: float, tax: str, power: bool = False) -> Trend | None:
-    """The trend of a tax, means over seeds, with size."""
+    """The trend of a tax with size: log-linear in means over seeds, or a power law."""
     points = ladder.points(tax, kappa)
     fit = power_law if power else log_linear
     return fit([*points], [fmean(seeds) for seeds in points.values()])

@@ -20,7 +20,7 @@ from pipelines.report.sections import titled
 from pipelines.report.style import GREY, Style, below, plain
 from pipelines.report.wording import in_words, number, seeds_cell
 
-MIN_BITS = 0.1  # about the start, else no position of their half is given
+MIN_BITS = 0.1  # about the start; with fewer, no position for half of them is given
 MIN_SEQUENCES = 30  # for a mean KL at an offset
 AXIS_BITS = 1e-4  # where a logarithmic axis begins at least
 START_BITS = log2(STARTS)  # entropy of where a target starts
