@@ -46,13 +46,13 @@ class Opening:
 
     @property
     def z(self) -> int:
-        """Which z of the prompt's: one for each repeat, or the first for all of them."""
+        """Which of the prompt's z: one for each repeat, or the first for all of them."""
         return self.repeat if self.decoding.fresh_z else 0
 
 
 def grouped_by_prompt(requests: Sequence[Encoded], context: int) -> tuple[list[Question], int]:
-    """Questions with the indices of their requests, and how many requests were cut from the left to
-    fit a model's ``context``. Raises UserError for an answer of no tokens, or of more than that.
+    """Group requests by prompt into questions; also returns how many requests were cut from the
+    left to fit a model's ``context``. Raises UserError for an answer without tokens, or with more.
     """
     questions: dict[Ids, Question] = {}
     truncated = 0
@@ -72,7 +72,7 @@ def grouped_by_prompt(requests: Sequence[Encoded], context: int) -> tuple[list[Q
 
 
 def batches_of_questions(questions: Sequence[Question], tokens: int) -> Iterator[list[Question]]:
-    """Long prompts first, at most ``tokens`` padded ones a batch; one question at least."""
+    """Batches, long prompts first, of at most ``tokens`` padded ones, or of one question."""
     batch: list[Question] = []
     answers = longest = 0
     for question in sorted(questions, key=lambda q: (len(q.prompt), q.longest), reverse=True):
@@ -87,7 +87,7 @@ def batches_of_questions(questions: Sequence[Question], tokens: int) -> Iterator
 
 
 def batches_of_openings(openings: Sequence[Opening], tokens: int) -> Iterator[list[Opening]]:
-    """Long prompts first, at most ``tokens``, padded and new included; one way of decoding."""
+    """Batches decoded alike, long prompts first, of at most ``tokens``, padded and new included."""
     by_decoding: dict[Decoding, list[Opening]] = {}
     for opening in openings:
         by_decoding.setdefault(opening.decoding, []).append(opening)
@@ -107,7 +107,7 @@ def padded(rows: Sequence[Ids], left: bool = False) -> tuple[Tensor, Tensor]:
 
 
 def left_padded(prompts: Sequence[Ids]) -> tuple[Tensor, Tensor | None]:
-    """Prompts (B, P), and the padding of each, (B,), or None if they are of one length."""
+    """Prompts (B, P), padded on the left, and their padding (B,), or None if it is 0."""
     ids, lengths = padded(prompts, left=True)
     padding = ids.shape[1] - lengths
     return ids, padding if padding.any() else None
@@ -127,11 +127,11 @@ def latent_noise(
     purpose: Purpose,
     repeats: Sequence[int] | None = None,
 ) -> Tensor:
-    """Noise (K, B, P + new, H), uniform on [0, 1), of left-padded prompts and what comes after.
+    """Noise (K, B, P + new, H), uniform on [0, 1), for left-padded prompts and what comes after.
 
-    That of a prompt, and of what follows it, are two streams by its tokens (and the number of the
-    repeat), drawn position by position: they depend neither on other prompts, nor on padding, nor
-    on how much follows.
+    A prompt and what follows it have a stream each, by the prompt's tokens and the number of the
+    repeat, drawn position by position. So noise depends neither on other prompts, nor on padding,
+    nor on how much follows.
     """
     longest = max(map(len, prompts))
     noise = np.zeros((samples, len(prompts), longest + new, bits), np.float32)
@@ -147,6 +147,6 @@ def latent_noise(
 
 
 def token_generator(opening: Opening, seed: int) -> torch.Generator:
-    """The stream from which the tokens of a continuation are drawn, whatever its company."""
+    """The stream from which a continuation's tokens are drawn, whatever it is batched with."""
     key = digest((*opening.prompt, opening.repeat))
     return generator(seed, Purpose.GENERATION, key & 0xFFFFFFFF)

@@ -1,8 +1,8 @@
 """Datasets of benchmark tasks, downloaded from the hub once, at a commit that is then kept.
 
-data/benchmarks/ is a cache of `datasets`; its pins.json has the commit of each dataset, and the
-folder of the cache in which it lies. The whole of it can be copied anywhere: what is there is read
-without a hub, and never at another commit.
+data/benchmarks/ is a cache of `datasets`. Its pins.json has each dataset's commit, and its folder
+in the cache. All of it can be copied anywhere: what is there is read without a hub, and never at
+another commit.
 """
 
 import json
@@ -36,13 +36,13 @@ def source(config: Any) -> Source:
 
 
 def pins() -> dict[str, Pin]:
-    """By key_of."""
+    """All pins, by key_of."""
     path = FOLDER / "pins.json"
     return json.loads(path.read_bytes()) if path.exists() else {}
 
 
 def key_of(dataset: str, name: str | None, kwargs: dict[str, Any]) -> str:
-    """Each choice of files or revision (``kwargs``) has a pin of its own."""
+    """A pin's key; each choice of files or revision (``kwargs``) has a pin of its own."""
     return json.dumps([dataset, name, kwargs], sort_keys=True)
 
 
@@ -101,8 +101,8 @@ def fetch(dataset: str, name: str | None, kwargs: dict[str, Any], pin: Pin | Non
 
 
 def current_commit(dataset: str, revision: str | None) -> str:
-    """The commit of the hub's dataset. Raises NotHere: at once after a first failure to connect,
-    where the library itself tries each dataset for half a minute.
+    """The commit of a dataset on the hub. Raises NotHere, and at once after a first failure to
+    connect: the library itself would try each dataset for half a minute.
     """
     from datasets.config import HF_HUB_OFFLINE  # HF_DATASETS_OFFLINE is one, too
     from huggingface_hub import HfApi

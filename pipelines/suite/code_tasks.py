@@ -1,7 +1,7 @@
-"""Tasks whose answers are programs: what is run of them, and what counts as a pass.
+"""Tasks whose answers are programs: what is run, and what counts as a pass.
 
-What a model wrote is hostile: only the sandbox runs it, all programs of a task at once, as a filter
-of the harness that replaces each answer by PASSED or the name of the failure.
+A model's program counts as hostile, so only the sandbox runs it. A filter of the harness runs
+all programs of a task at once, and replaces each answer by PASSED or the failure's name.
 """
 
 from typing import Any
@@ -11,7 +11,7 @@ PROMPTS = (2, 3, 4)  # of MBPP, the task_ids that its authors put in their promp
 
 
 def human_eval(answers: list[list[str]], docs: list[dict[str, Any]]) -> list[list[str]]:
-    """The prompt is the head of a function, an answer its body; ``test`` defines ``check``."""
+    """Run answers, the bodies of functions that prompts begin; ``test`` defines ``check``."""
     return program_verdicts(
         [
             (doc["prompt"] + answer, f"{doc['test']}\ncheck({doc['entry_point']})\n")
@@ -21,7 +21,7 @@ def human_eval(answers: list[list[str]], docs: list[dict[str, Any]]) -> list[lis
 
 
 def mbpp(answers: list[list[str]], docs: list[dict[str, Any]]) -> list[list[str]]:
-    """An answer is the whole program; it passes if it passes all tests."""
+    """Run answers, which are whole programs; one passes if it passes all tests."""
     return program_verdicts(
         [
             (answer, "\n".join([doc["test_setup_code"], *doc["test_list"]]) + "\n")
@@ -31,7 +31,7 @@ def mbpp(answers: list[list[str]], docs: list[dict[str, Any]]) -> list[list[str]
 
 
 def program_verdicts(programs: list[tuple[str, str]]) -> list[list[str]]:
-    """PASSED, or what went wrong, of each program with its tests."""
+    """PASSED, or what went wrong, for each program with its tests."""
     from pipelines.suite.sandbox import run as sandbox
 
     results = sandbox.run_programs(programs)

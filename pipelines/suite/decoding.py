@@ -27,10 +27,9 @@ class Decoding:
 def read_settings(settings: dict[str, Any], context: int) -> Decoding:
     """The decoding that a task's settings ask for.
 
-    Where a task allows more new tokens than the model's context, half of it is for them. Repeats of
-    a prompt have a z each where tokens are drawn, unless ``fresh_z``, our own setting, says more.
-
-    Raises UserError for a way of decoding that is not supported.
+    If a task allows more new tokens than the model's context, they have half of it. Repeats of a
+    prompt have their own z if tokens are drawn, unless ``fresh_z``, our own setting, says
+    otherwise. Raises UserError for a way of decoding that is not supported.
     """
     kwargs = dict(normalize_gen_kwargs(settings, NEW_TOKENS))
     until = [text for text in cast(list[str | None], kwargs.pop("until")) if text]
@@ -66,7 +65,7 @@ class Ending:
         self.end, self.bytes_of = end, bytes_of
 
     def __call__(self, tokens: Tensor) -> Tensor:
-        """(B,), on the CPU."""
+        """Which texts have ended, (B,), on the CPU."""
         last = tokens[:, -1].tolist()
         for row in (~self.ended).nonzero().flatten().tolist():
             text, start = self.texts[row], len(self.texts[row]) - self.longest

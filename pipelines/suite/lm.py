@@ -108,8 +108,8 @@ class FreeTransformerLM(TemplateLM):  # type: ignore[misc]
         return ids if add_special_tokens is False else [self.eot_token_id, *ids]
 
     def _encode_pair(self, context: str, continuation: str) -> tuple[list[int], list[int]]:
-        """As the harness's; an answer that melts into the last token of its context is encoded
-        alone.
+        """Encode as the harness does; an answer that merges into its context's last token is
+        encoded alone.
         """
         prompt, answer = super()._encode_pair(context, continuation)
         return prompt, answer or self.tok_encode(continuation, add_special_tokens=False)
@@ -117,7 +117,7 @@ class FreeTransformerLM(TemplateLM):  # type: ignore[misc]
     def _loglikelihood_tokens(
         self, requests: list[Encoded], **kwargs: Any
     ) -> list[tuple[float, bool]]:
-        """Raises UserError for an answer of no tokens, or of more than the context."""
+        """Score answers; raises UserError for one without tokens, or longer than the context."""
         questions, truncated = grouped_by_prompt(requests, self.max_length)
         self.truncated += truncated
         results: dict[int, tuple[float, bool]] = {}
@@ -134,7 +134,7 @@ class FreeTransformerLM(TemplateLM):  # type: ignore[misc]
         return [results[i] for i in range(len(requests))]
 
     def scores(self, batch: list[Question]) -> tuple[list[float], list[float], list[bool]]:
-        """Of each answer: log P (nats), its Monte-Carlo error, whether it is the greedy one."""
+        """For each answer: log P (nats), its Monte-Carlo error, whether it is the greedy one."""
         asked = [question.prompt for question in batch]
         prompts, padding = left_padded(asked)
         answers, lengths = padded([answer for question in batch for answer in question.answers])
@@ -157,10 +157,10 @@ class FreeTransformerLM(TemplateLM):  # type: ignore[misc]
         return log_p.tolist(), error.tolist(), scores.greedy.tolist()
 
     def loglikelihood_rolling(self, requests: list[Instance]) -> list[float]:
-        """log P(text), nats, read in windows of the model's context: of a baseline as the harness's
-        backends read, the last window beginning before its first scored token; of a Free
-        Transformer, or with a random prefix, minus the bound of each window, read alone, with K
-        particles or prefixes.
+        """log P(text), nats, read in windows of the model's context. A baseline reads as the
+        harness's backends do: the last window begins before its first scored token. For a Free
+        Transformer, or with a random prefix, it is minus the sum of the windows' bounds, each read
+        alone, with K particles or prefixes.
         """
         texts = [text for request in requests for text in cast(tuple[str], request.args)]
         ids = self.encode(texts)
@@ -205,7 +205,7 @@ class FreeTransformerLM(TemplateLM):  # type: ignore[misc]
         return totals
 
     def generate_until(self, requests: list[Instance]) -> list[str]:
-        """Each context continued until a stop string, an end of text, or the limit of tokens."""
+        """Continue each context until a stop string, an end of text, or the limit of tokens."""
         pairs = [cast(tuple[str, dict[str, Any]], request.args) for request in requests]
         ids = self.encode([context for context, _ in pairs])
         openings: dict[Opening, list[int]] = {}

@@ -1,7 +1,7 @@
 """Several answers to each prompt of a benchmark: pass@k, and how many of them are distinct.
 
 The harness repeats requests (`repeats`), and its filters may keep all answers (`take_first_k`). But
-its only pass@k is that of code_eval, which asks a hub for a scorer that runs programs without a
+its only pass@k is code_eval's, which asks a hub for a scorer that runs programs without a
 sandbox. So each answer is scored here by the task itself, as if it were the only one.
 """
 
@@ -23,7 +23,7 @@ from pipelines.suite.tasks import StoredTask, as_logged, prepare, run
 
 
 class SampledOutcome(NamedTuple):
-    """What one way of sampling the answers to a task has given."""
+    """The outcome of one way of sampling answers to a task."""
 
     score: SampledScore
     documents: dict[str, list[float]]  # each figure of the score, by document
@@ -31,7 +31,7 @@ class SampledOutcome(NamedTuple):
 
 
 class RepeatedTask(StoredTask):
-    """A task with several answers to each document, all scored as the only one would be."""
+    """A task with several answers to each document, each scored as if it were the only one."""
 
     def apply_filters(self) -> None:
         answers: list[list[str]] = [instance.resps for instance in self.instances]
@@ -47,7 +47,7 @@ class RepeatedTask(StoredTask):
             instance.resps, instance.filtered_resps = texts, dict(results)
 
     def process_results(self, doc: Any, results: list[list[Any]]) -> dict[str, list[float]]:
-        """By metric, the score of each answer."""
+        """The score of each answer, by metric."""
         scores: dict[str, list[float]] = defaultdict(list)
         (answers,) = results
         for answer in answers:
@@ -56,12 +56,12 @@ class RepeatedTask(StoredTask):
         return dict(scores)
 
     def aggregation(self) -> dict[str, Callable[[list[list[float]]], float]]:
-        """The number of documents: `run_sampled` averages over them itself."""
+        """Count documents, for every metric: `run_sampled` averages over them itself."""
         return dict.fromkeys(super().aggregation(), len)
 
 
 def samplings(settings: PassAtK, latent: bool) -> list[Sampling]:
-    """All ways to draw several answers: of a baseline by its tokens alone, unless it has a random
+    """All ways to draw several answers. A baseline varies its tokens alone, unless it has a random
     prefix, which varies as z does.
     """
     tokens = [Sampling(Varied.tokens, t) for t in settings.temperatures]
@@ -75,7 +75,7 @@ def run_sampled(
     lm: FreeTransformerLM, name: str, spec: SuiteTask, suite: Suite, sampling: Sampling
 ) -> SampledOutcome:
     """Draw several answers to each prompt of ``spec``, the entry ``name`` of suite.tasks. Raises
-    what `run_task` does; UserError if there are no answers that are right or wrong.
+    what `run_task` does, and UserError if answers are not right or wrong.
     """
     n, (metric, _, chosen) = suite.pass_at_k.samples, spec.key.partition(",")
     loaded = prepare(name, spec, suite, RepeatedTask)
@@ -108,7 +108,7 @@ def by_figure(
     settings: PassAtK,
     equal: Callable[[Any, Any], bool] | None,
 ) -> dict[str, list[float]]:
-    """Of each document, as SampledScore names them; ``equal`` as `equal_answers` says."""
+    """Figures of each document, named as in SampledScore; ``equal`` as `equal_answers` says."""
     n = settings.samples
     right = [int(sum(sample[metric])) for sample in samples]
     by_k = {f"pass_at_{k}": pass_at_k(n, right, k).tolist() for k in settings.k}
@@ -120,8 +120,8 @@ def by_figure(
 
 
 def equal_answers(task: RepeatedTask, metric: str) -> Callable[[Any, Any], bool] | None:
-    """The test by which the task's metric takes two answers for the same; None for programs, which
-    are compared by their text.
+    """The test by which the task's metric takes two answers for the same; None for programs, whose
+    text is compared.
     """
     if (function := task._metric_fn_list.get(metric)) is None:
         return None
@@ -149,6 +149,6 @@ def program_text(text: str) -> str:
 
 
 def mean_score(values: list[float]) -> TaskScore:
-    """Over documents."""
+    """The mean over documents, and its error."""
     estimate = mean_and_error(torch.tensor(values, dtype=torch.float64))
     return TaskScore(estimate["mean"], estimate["se"] if len(values) > 1 else None)

@@ -1,4 +1,4 @@
-"""What a checkpoint's tasks have given so far, kept until all are done."""
+"""Keeps the outcomes of a checkpoint's tasks until all are done."""
 
 import json
 from collections.abc import Callable
@@ -31,7 +31,7 @@ class Progress:
     def outcome(
         self, name: str, spec: SuiteTask, kind: type[AnyOutcome], make: Callable[[], AnyOutcome]
     ) -> AnyOutcome:
-        """The one that is kept here, or a new one, to be kept."""
+        """The outcome that is kept here, or a new one, which is then kept."""
         key = sha256(f"{self.decisive} {spec}".encode()).hexdigest()
         path = self.folder / f"{name}-{key}.json"
         self.used.add(path)
@@ -51,7 +51,7 @@ class Progress:
         return outcome
 
     def remove(self) -> None:
-        """Those of other settings or another checkpoint stay."""
+        """Delete the outcomes that were used; other settings' and checkpoints' stay."""
         for path in self.used:
             path.unlink(missing_ok=True)
         with suppress(OSError):  # not empty

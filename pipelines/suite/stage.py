@@ -61,20 +61,20 @@ SAMPLES = "suite_samples"
 
 @dataclass
 class Scored:
-    """What the tasks have given at one of a run's checkpoints."""
+    """Outcomes of the tasks at one of a run's checkpoints."""
 
     budget: Budget
     manifest: Manifest
     samples: int  # of z; 1 for a baseline
     outcomes: dict[str, Outcome]
     sampled: dict[str, list[SampledOutcome]]  # several answers a prompt
-    skipped: dict[str, str]  # why; of a task that failed, "failed: " and why
-    tracebacks: dict[str, str]  # of those that failed
+    skipped: dict[str, str]  # why; for a task that failed, "failed: " and why
+    tracebacks: dict[str, str]  # of tasks that failed
     progress: Progress
 
     @contextmanager
     def apart(self, task: str, at: str) -> Iterator[None]:
-        """Note why a task has no score and go on, whatever the error but a full memory or disk."""
+        """Note why a task has no score and go on, after any error but a full memory or disk."""
         run = self.manifest.run_name
         try:
             yield
@@ -102,7 +102,7 @@ class Scored:
         }
 
     def documents(self) -> Iterator[tuple[str, list[float]]]:
-        """What suite_scores.json has of each figure: of every document."""
+        """Entries of suite_scores.json: the scores of all documents, by figure."""
         for task, outcome in self.outcomes.items():
             if outcome.scores is not None:
                 yield task, outcome.scores
@@ -111,7 +111,7 @@ class Scored:
                     yield sampled_key(task, each.score.sampling, figure), values
 
     def logs(self) -> Iterator[tuple[str, list[LoggedSample]]]:
-        """What was asked and answered, by the name of a file."""
+        """Logs of what was asked and answered, by the name of a file."""
         for task, outcome in self.outcomes.items():
             yield task, outcome.log
             for each in self.sampled.get(task, []):
@@ -119,7 +119,7 @@ class Scored:
 
 
 def decisive(suite: Suite, manifest: Manifest, budget: Budget) -> str:
-    """All that the figures of a checkpoint depend on, but for the task."""
+    """All that a checkpoint's figures depend on, except the task."""
     others = ("name", "tasks", "strict")
     settings = {key: value for key, value in vars(suite).items() if key not in others}
     data = fetched({task.task for task in suite.tasks.values()})
@@ -129,7 +129,7 @@ def decisive(suite: Suite, manifest: Manifest, budget: Budget) -> str:
 
 
 def score_checkpoint(spec: RunSpec, budget: Budget, folder: Path) -> Scored:
-    """Score the model that a run has left at a budget; ``folder`` is for progress."""
+    """Score a run's model at a budget; ``folder`` is for progress."""
     name, suite = spec.name, spec.experiment.suite
     whole = budget.listed == spec.run.tokens
     model, manifest, shards = load_trained(spec, None if whole else budget.listed)
@@ -157,7 +157,7 @@ def score_checkpoint(spec: RunSpec, budget: Budget, folder: Path) -> Scored:
 def sample_answers(
     lm: FreeTransformerLM, name: str, task: str, suite: Suite, progress: Progress
 ) -> list[SampledOutcome]:
-    """Several answers to each prompt of a task, in every way that the model allows."""
+    """Draw several answers to each prompt of a task, in every way that the model allows."""
     spec, outcomes = suite.tasks[task], []
     for sampling in samplings(suite.pass_at_k, lm.model.config.noise_width > 0):
         make = partial(run_sampled, lm, task, spec, suite, sampling)
@@ -169,7 +169,7 @@ def sample_answers(
 
 
 def suite_results(spec: RunSpec, series: list[Scored]) -> SuiteResults:
-    """Of a run's checkpoints in the order of their budgets."""
+    """Results of a run's checkpoints, in the order of their budgets."""
     suite, final = spec.experiment.suite, series[-1]
     results = SuiteResults(
         suite=suite.name,

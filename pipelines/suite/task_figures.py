@@ -1,5 +1,5 @@
-"""What the harness counted of a task, as our results, and what it does not compute: how sure a
-choice is under Monte-Carlo scoring.
+"""Turns what the harness counted for a task into our results, and adds what it does not compute:
+how sure a choice is under Monte-Carlo scoring.
 """
 
 from collections.abc import Mapping
@@ -29,7 +29,7 @@ def task_result(
     samples: list[LoggedSample],
     seconds: float,
 ) -> TaskResult:
-    """The figure of ``top``, a task or a group, and how far Monte-Carlo noise bears on it."""
+    """The score of ``top``, a task or a group, and how much Monte-Carlo noise matters to it."""
     metric, _, chosen = spec.key.partition(",")
     tasks, group = loaded["tasks"], loaded["groups"].get(spec.task)
     counted = results["results"][top]
@@ -57,7 +57,7 @@ def task_result(
 
 
 def standard_error(metric: str, counted: Any, samples: list[LoggedSample]) -> float | None:
-    """Over documents: the harness's, or the ratio's for bits per byte; None if not known."""
+    """Standard error over documents: the harness's, or the ratio's for bits per byte, or None."""
     if metric == "bits_per_byte":
         nats, sizes = torch.tensor([sample[metric] for sample in samples]).double().T
         counted = mean_and_error(nats / log(2), sizes)["se"]
@@ -65,7 +65,7 @@ def standard_error(metric: str, counted: Any, samples: list[LoggedSample]) -> fl
 
 
 def with_error(lm: FreeTransformerLM, sample: Mapping[str, Any]) -> dict[str, Any]:
-    """Monte-Carlo errors of a sample's log-likelihoods, nats; nothing where any is not known."""
+    """Monte-Carlo errors of a sample's log-likelihoods, nats; {} if any is not known."""
     # str: of a generation the arguments hold a dict, and no error is known
     errors = [lm.mc_error.get(tuple(map(str, arguments))) for arguments in sample["arguments"]]
     return {} if None in errors else {"mc_error": errors}

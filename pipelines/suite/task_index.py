@@ -1,4 +1,4 @@
-"""Names of benchmark tasks: ours (tasks/) and those of the lm-evaluation-harness."""
+"""Names of benchmark tasks: ours (tasks/) and the lm-evaluation-harness's."""
 
 import logging
 from collections.abc import Iterator, Mapping
@@ -52,7 +52,7 @@ def version_of_ours() -> str:
 
 @cache
 def index(everything: bool) -> dict[str, Entry]:
-    """Tasks, groups and tags by name: ours and those of FOLDERS, or all of the harness."""
+    """Tasks, groups and tags by name: ours, and the harness's in FOLDERS, or all of them."""
     folders = [] if everything else [str(HARNESS / name) for name in FOLDERS]
     with quiet():
         manager = TaskManager(include_path=[*folders, str(OURS)], include_defaults=everything)
@@ -102,7 +102,7 @@ def check_file(name: str, task: str, key: str, several: bool = False) -> None:
 
 
 def refuse_key(entry: str, key: str, metrics: list[str], filters: list[Any] | None) -> None:
-    """Raise UserError unless ``key`` is one of ``metrics`` behind one of ``filters``."""
+    """Raise UserError unless ``key`` is one of ``metrics`` with one of ``filters``."""
     names = [each["name"] for each in filters or [{"name": "none"}]]
     known = [f"{metric},{name}" for metric in metrics for name in names]
     if key not in known:
@@ -110,7 +110,7 @@ def refuse_key(entry: str, key: str, metrics: list[str], filters: list[Any] | No
 
 
 def leaves(task: str, entries: Mapping[str, Entry]) -> Iterator[Entry]:
-    """The single tasks behind a name, with those of groups and tags."""
+    """The single tasks behind a name, also behind groups and tags."""
     entry = entries[task]
     if entry.kind is Kind.TAG:
         members: list[Any] = sorted(entry.tags)

@@ -1,4 +1,4 @@
-"""Benchmark tasks, of ours (tasks/) and of the lm-evaluation-harness, loaded and run.
+"""Loads and runs benchmark tasks, ours (tasks/) and the lm-evaluation-harness's.
 
 The harness builds prompts, extracts answers, scores and counts; names are in task_index.py, data in
 benchmark_data.py, figures in task_figures.py.
@@ -45,7 +45,7 @@ class Skipped(Exception):
 
 
 class Outcome(NamedTuple):
-    """What running a task has given."""
+    """What running a task gave."""
 
     result: TaskResult
     scores: list[float] | None  # of each document, where the value is their mean
@@ -53,7 +53,7 @@ class Outcome(NamedTuple):
 
 
 def by_document(method: Callable[..., Any]) -> Callable[..., Any]:
-    """An error over a document, of whatever type, as a UserError that names it."""
+    """Turn an error over a document, of whatever type, into a UserError that names it."""
 
     @wraps(method)
     def named(self: Any, doc: Any, *arguments: Any, **keywords: Any) -> Any:
@@ -99,7 +99,7 @@ class StoredTask(ConfigurableTask):  # type: ignore[misc]
 
     @by_document
     def doc_to_choice(self, doc: Any, doc_to_choice: Any = None) -> list[str]:
-        """Raises UserError if there is nothing to choose from, or nothing in a choice."""
+        """The choices of a document; raises UserError if there are none, or one is empty."""
         choices: list[str] = super().doc_to_choice(doc, doc_to_choice)
         if not choices:
             raise UserError(f"{self.name_of(doc)} has no choices")
@@ -118,7 +118,7 @@ class StoredTask(ConfigurableTask):  # type: ignore[misc]
 
     @by_document
     def doc_to_target(self, doc: Any, doc_to_target: Any = None) -> Any:
-        """Raises UserError for a label that no answer can match."""
+        """The label of a document; raises UserError for one that no answer can match."""
         target = super().doc_to_target(doc, doc_to_target)
         own = doc_to_target in (None, self.config.doc_to_target)  # not another, for the prompt
         if self.ready and own and not callable(self.config.process_results):
@@ -126,7 +126,7 @@ class StoredTask(ConfigurableTask):  # type: ignore[misc]
         return target
 
     def check_label(self, doc: Any, label: Any) -> None:
-        """Raise UserError for no label, a hidden one (−1) or no choice, which would score 0."""
+        """Raise UserError if a label is missing, hidden (−1) or no choice, which would score 0."""
         scored = str(self.OUTPUT_TYPE).startswith("loglikelihood")  # itself, and may not be ""
         if label is None or (label in ("", []) and not scored):
             raise UserError(f"{self.name_of(doc)} has no label")
@@ -152,7 +152,7 @@ class StoredTask(ConfigurableTask):  # type: ignore[misc]
 
 
 def load(task: str, kind: type[StoredTask] = StoredTask) -> dict[str, Any]:
-    """The harness's tasks and groups by name; raises Skipped if their data are of no use."""
+    """The harness's tasks and groups by name; raises Skipped if their data cannot be used."""
     entries = entries_of(task)
     entry = entries[task]
     ours = not any(leaf.kind is Kind.PY_TASK for leaf in leaves(task, entries))
@@ -267,6 +267,6 @@ def run_task(lm: FreeTransformerLM, name: str, spec: SuiteTask, suite: Suite) ->
 
 
 def as_logged(samples: list[LoggedSample]) -> list[LoggedSample]:
-    """As plain data."""
+    """Samples as plain data."""
     logged: list[LoggedSample] = json.loads(json.dumps(samples, default=handle_non_serializable))
     return logged

@@ -1,14 +1,14 @@
 """The process that runs one program; run.py starts it; README.md says what confines it.
 
 It reads its job from stdin, gives up what it may do, runs the program and then its tests, and
-writes one word after the job's secret. It imports nothing of the project: it cannot read the
-project's files, and its start is paid for by every program.
+writes one word after the job's secret. It imports nothing from the project, because it cannot read
+the project's files, and every program pays for its start.
 
-While the program is in control, the secret stands in no variable, only on the stack of ``judge``,
-and no frame tells what called it or what it holds: neither the secret nor the names of the tests
-are to be had from there. An audit hook, which Python can not take away again, refuses tracing and
-the ways to frames that are not the program's. What runs between and after uses nothing that the
-program could have replaced.
+While the program is in control, the secret is in no variable, only on the stack of ``judge``. No
+frame tells what called it or what it holds, so neither the secret nor the names of the tests can be
+read from there. An audit hook, which Python cannot take away again, refuses tracing and the ways to
+frames that are not the program's. Code that runs between and after uses nothing that the program
+could have replaced.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ libc = ctypes.CDLL(None, use_errno=True)
 
 
 def system(what: str, function: str, *arguments: Any) -> int:
-    """Call the C library; CannotConfineError, with ``what`` was wanted, if that fails."""
+    """Call the C library; raises CannotConfineError, with ``what`` was wanted, if that fails."""
     wide = [ctypes.c_ulong(a) if isinstance(a, int) else a for a in arguments]
     result = getattr(libc, function)(*wide)
     if result < 0:
@@ -79,7 +79,7 @@ def system(what: str, function: str, *arguments: Any) -> int:
 
 
 def limit(job: dict[str, Any]) -> None:
-    """No capabilities, and what setrlimit can bound. No core, not even to a handler's pipe."""
+    """Drop capabilities and set resource limits. No core dump, not even to a handler's pipe."""
     for kind, soft, hard in (
         (resource.RLIMIT_AS, job["memory_bytes"], job["memory_bytes"]),
         (resource.RLIMIT_CPU, job["cpu_seconds"], job["cpu_seconds"] + 1),
@@ -99,7 +99,7 @@ def limit(job: dict[str, Any]) -> None:
 
 
 def close_files(readable: list[str], scratch: str) -> None:
-    """Landlock: read only what is listed, and make, write and remove files only in ``scratch``."""
+    """Limit files by Landlock: read what is listed; make, write and remove only in ``scratch``."""
     what = "Landlock, which needs Linux 5.13 and `landlock` among the kernel's `lsm`"
     abi = system(what, "syscall", LANDLOCK_CREATE, None, 0, 1)
     handled = (1 << RIGHTS.get(abi, max(RIGHTS.values()))) - 1
@@ -143,9 +143,9 @@ def confine(job: dict[str, Any], scratch: str) -> None:
 
 
 def blind_frames() -> None:
-    """From now on a frame object tells neither its caller nor what it holds.
+    """Make frame objects tell neither their caller nor what they hold, from now on.
 
-    A program has frames: from a traceback, which may lead through the tests, a generator, or
+    A program can reach frames: from a traceback, which may lead through the tests, a generator, or
     ``gc.garbage`` of a collector told to keep what it finds. The module traceback needs them.
     """
     members = gc.get_referents(vars(FrameType))[0]  # the dict that a mappingproxy shows
@@ -190,7 +190,7 @@ def refuse_ways_to_frames() -> None:
 def outcome(
     definitions: CodeType, asserts: CodeType, names: dict[str, Any], own_builtins: dict[str, Any]
 ) -> bytes:
-    """Run the program, then the tests; the word that says how that ended."""
+    """Run the program, then the tests; returns the word that says how that ended."""
     run, copy, told_by = exec, dict.copy, WORDS.get
     failed_assert, exits, no_memory, from_system = AssertionError, SystemExit, MemoryError, OSError
     everything = BaseException
@@ -220,7 +220,7 @@ def outcome(
 
 
 def judge(definitions: CodeType, asserts: CodeType, job: dict[str, Any], report: int) -> NoReturn:
-    """Run the program and the tests, and tell how that ended, if nothing ends it before."""
+    """Run the program and the tests, and report how that ended, unless something ends it before."""
     write, leave, join = os.write, os._exit, b"".join
     module = ModuleType("program")
     names = vars(module)

@@ -58,16 +58,16 @@ class Limits:
 
 @dataclass(frozen=True)
 class Verdict:
-    """``failure`` is "" for a pass, else one of
+    """How a program did. ``failure`` is "" for a pass, else one of
 
     - "wrong answer": an assert of the tests failed
     - "exception": the program or its tests raised something else
-    - "syntax error": the text is no Python
+    - "syntax error": the text is not Python
     - "exited early": the process ended before the tests did
     - "forbidden": it ended with an error that the sandbox gives
     - "time", "memory", "output", "files": beyond a limit
     - "killed": by the kernel, short of memory, or for CPU time although it blocked that signal
-    - "crashed": ended by another signal, such as that of a stack overflow
+    - "crashed": ended by another signal, as after a stack overflow
     - "no tests": the tests are empty, or no Python; what is not tested does not pass
     """
 
@@ -100,7 +100,7 @@ def run_programs(
 
 @cache
 def unavailable() -> str | None:
-    """Why no program can run safely here, by a trial to get out of a sandbox; None if it can."""
+    """Why no program can run safely here, by a trial to escape from a sandbox; None if it can."""
     if sys.platform != "linux" or platform.machine() not in MACHINES or sys.maxsize < 1 << 32:
         return "programs are run only on 64-bit Linux, x86_64 or aarch64: elsewhere no sandbox"
     try:
@@ -140,7 +140,7 @@ with open("file", "w") as file:
 
 
 def confined(program: str, tests: str, limits: Limits) -> Verdict:
-    """``run_program`` without a check of the machine; UserError if it has no sandbox."""
+    """``run_program`` without a check of the machine; raises UserError if it has no sandbox."""
     if not tests_something(tests):
         return Verdict(False, "no tests")
     with TemporaryDirectory(prefix="program-") as scratch:
@@ -182,7 +182,7 @@ def confined(program: str, tests: str, limits: Limits) -> Verdict:
 
 
 def start(report: int, scratch: str) -> subprocess.Popen[bytes]:
-    """The child, in its own session; no code of ours runs between fork and exec (threads)."""
+    """Start the child in its own session; none of our code runs between fork and exec (threads)."""
     return subprocess.Popen(
         # -s -P -S: no path of the user's, the script's or `site`'s; -B: writes no bytecode
         [sys.executable, "-s", "-P", "-S", "-B", str(CHILD), str(report)],
@@ -205,7 +205,7 @@ def start(report: int, scratch: str) -> subprocess.Popen[bytes]:
 
 
 def watch(process: subprocess.Popen[bytes], scratch: Path, limits: Limits) -> str:
-    """Wait until the process ends, "", or exceeds a limit, its name. Output is thrown away."""
+    """Wait until the process ends, returning "", or exceeds a limit, returning its name."""
     deadline = monotonic() + limits.wall_seconds
     printed = 0
     ended = os.pidfd_open(process.pid)
@@ -282,7 +282,7 @@ def packages() -> list[str]:
 
 @cache
 def library_paths() -> list[str]:
-    """What Python reads: its library, packages, shared libraries, time zones."""
+    """Paths that Python reads: its library, packages, shared libraries, time zones."""
     own = [sysconfig.get_path(name) for name in ("stdlib", "platstdlib")]
     libraries = [f"{sys.base_prefix}/lib", "/lib", "/lib64", "/usr/lib", "/usr/lib64"]
     system = ["/etc/ld.so.cache", "/usr/share/zoneinfo", "/dev/urandom"]

@@ -1,11 +1,11 @@
 """The system calls that a program in the sandbox may make, as a seccomp filter.
 
-What is not listed is refused, so what a later kernel adds is refused too. There are no new
+Calls that are not listed are refused, as is any that a later kernel adds. There are no new
 processes, threads or programs, no sockets, no signals to others and no handlers of signals (a
 handler is handed the frame it interrupts), no change of modes, owners, limits or mounts, no
-shared memory. Which files may be opened is Landlock's matter (child.py).
+shared memory. Landlock decides which files may be opened (child.py).
 
-The format is that of linux/filter.h and linux/seccomp.h; the numbers are those of the kernel's
+The format is in linux/filter.h and linux/seccomp.h, the numbers are in the kernel's
 asm/unistd_64.h (x86_64) and asm-generic/unistd.h (aarch64).
 """
 
