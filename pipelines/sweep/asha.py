@@ -1,6 +1,6 @@
 """Tune's ASHA stops the worse trials early (asynchronous successive halving, arXiv 1810.05934).
 
-Trials are compared by their training bound, as there is no other while a model trains.
+Trials are compared by their training bound, because there is no other while a model trains.
 """
 
 import os
@@ -32,7 +32,7 @@ class RememberedAsha(ASHAScheduler):
 
 
 def make_scheduler(asha: dict[str, Any] | None, folder: Path) -> TrialScheduler:
-    """Raises ValueError for settings that Tune does not take."""
+    """The scheduler of the trials; raises ValueError for settings that Tune does not take."""
     if asha is None:
         return FIFOScheduler()
     try:

@@ -1,7 +1,7 @@
 """The best settings of a sweep, as an ordinary experiment: conf/experiment/<sweep>_best.yaml.
 
-They were chosen for their bounds, so that the sweep's own figures of them are too good. The
-experiment trains them with seeds that no trial has had; stages evaluate and report it like any.
+They were chosen for their bounds, so the sweep's own figures for them are too good. The experiment
+trains them with seeds that no trial has had. Stages evaluate and report it like any other.
 """
 
 from collections import defaultdict
@@ -32,8 +32,8 @@ EXPERIMENT_HEADER = """\
 
 
 def best_arms(plan: SweepPlan, outcomes: Iterable[TrialOutcome]) -> dict[str, str]:
-    """A trial of each of the best settings by the name of their arm, the best one first: by the
-    mean over the seeds that are done. The best baseline is one of them, whatever its place.
+    """A trial of each of the best settings by their arm's name, best first by the mean over the
+    seeds that are done. The best baseline is always among them.
     """
     bounds: dict[str, list[float]] = defaultdict(list)
     trials: dict[str, str] = {}
@@ -64,7 +64,7 @@ def check_replaceable(path: Path, sweep: str) -> None:
 
 
 def plain(settings: Any) -> Any:
-    """A dataclass, of which a class stands for its defaults, as YAML holds it."""
+    """A dataclass as plain data for YAML; a class stands for its defaults."""
     return OmegaConf.to_container(OmegaConf.structured(settings), enum_to_str=True)
 
 
@@ -80,7 +80,7 @@ def without_defaults(value: Any, default: Any) -> Any:
 
 
 def write_best(plan: SweepPlan, arms: dict[str, str]) -> Path:
-    """Write the experiment of these trials' settings with fresh seeds; returns its path."""
+    """Write an experiment of the trials' settings with fresh seeds; returns its path."""
     base = plan.base
     runs: dict[str, Any] = {}
     presets: dict[str, Any] = {}

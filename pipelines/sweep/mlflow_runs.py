@@ -1,4 +1,4 @@
-"""MLflow runs: the sweep's own, and those of the trials, which are nested in it."""
+"""MLflow runs: the sweep's own, and the trials', nested in it."""
 
 import sys
 from contextlib import suppress
@@ -20,7 +20,7 @@ from pipelines.train.core.manifest import make_manifest
 
 
 def open_parent(plan: SweepPlan) -> Tracking:
-    """Open the run, the same one however often the command is given."""
+    """Open the sweep's run, the same one however often the command is given."""
     path = Path("sweeps") / plan.name / "tracking.jsonl"
     if path.exists():
         journal = Journal(path)
@@ -50,7 +50,7 @@ def is_trained(spec: RunSpec, manifest: Manifest) -> bool:
 
 
 def journal_of(spec: RunSpec, manifest: Manifest, trained: bool, go_on: bool) -> Journal:
-    """That of a trial which has been trained, or is trained; see open_journal."""
+    """The journal of a trial that has been trained, or will be; see open_journal."""
     if trained:
         return Journal(published_journal(manifest.experiment, spec.name))
     command = f"python -m pipelines.sweep sweep={manifest.experiment.removeprefix('sweep_')}"

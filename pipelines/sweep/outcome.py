@@ -1,4 +1,4 @@
-"""What has become of each trial, and the table of all of them."""
+"""The outcomes of trials, and a table of all of them."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from pipelines.artifacts.results import Estimate
 from pipelines.common.console import aligned
 from pipelines.common.errors import UserError
 
-# what a trial reports to Tune: while it trains the first two, and at last all
+# what a trial reports to Tune: the first two while it trains, and at last all
 FRACTION, TRAINING_BOUND = "fraction", "training_bound_bits"
 BOUND, ERROR = "bound", "standard_error"  # held out
 
@@ -20,7 +20,7 @@ DONE, STOPPED, FAILED = "done", "stopped early", "failed"
 
 @dataclass(frozen=True)
 class TrialOutcome:
-    """The end of a trial."""
+    """How a trial ended."""
 
     name: str
     state: str  # DONE, STOPPED or FAILED
@@ -30,7 +30,7 @@ class TrialOutcome:
 
     @classmethod
     def of(cls, name: str, last: Mapping[str, Any], error: object) -> "TrialOutcome":
-        """From what was reported ``last``, and Tune's error if there is one."""
+        """The outcome from a trial's ``last`` report, and Tune's error if there is one."""
         share = last.get(FRACTION, 0.0)
         if error:
             return cls(name, FAILED, share, error=in_one_line(error))
@@ -39,7 +39,7 @@ class TrialOutcome:
         return cls(name, DONE, share, Estimate(last[BOUND], last[ERROR]))
 
     def __str__(self) -> str:
-        """In a few words."""
+        """The outcome in a few words."""
         if self.bound:
             return f"bound {self.bound}"
         at = f"{self.state}, at {self.share:.0%} of its budget"
@@ -54,12 +54,12 @@ def in_one_line(error: object) -> str:
 
 
 def by_bound(outcomes: Iterable[TrialOutcome]) -> list[TrialOutcome]:
-    """From the lowest held-out bound on; those without one last, by how far they came."""
+    """Sort by held-out bound, lowest first; outcomes without one are last, by how far they came."""
     return sorted(outcomes, key=lambda o: (o.bound.mean if o.bound else inf, -o.share))
 
 
 def trial_table(outcomes: Iterable[TrialOutcome]) -> list[str]:
-    """Lines of all trials, from the best on."""
+    """Lines of a table of all trials, best first."""
     rows = [["trial", "state", "budget", "bound, bits per token"]]
     for o in by_bound(outcomes):
         rows.append([o.name, o.state, f"{o.share:.0%}", str(o.bound or o.error or "–")])

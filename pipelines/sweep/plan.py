@@ -36,12 +36,12 @@ class SweepPlan:
     sweep: Sweep
     base: dict[str, Any]  # the composed experiment that trials start from
     settings: dict[str, Settings]  # of each trial
-    arms: dict[str, str]  # what the trials that differ in their seed alone have in common: a name
+    arms: dict[str, str]  # by trial; those that differ in their seed alone have one arm
     trials: dict[str, RunSpec]
 
     @property
     def experiment(self) -> str:
-        """The experiment that the trials are runs of; a name that no file of conf/ clashes with."""
+        """The experiment whose runs the trials are; its name clashes with no file of conf/."""
         return f"sweep_{self.name}"
 
     @property
@@ -51,7 +51,7 @@ class SweepPlan:
 
 
 def trial_name(settings: Settings) -> str:
-    """Readable, determined by the settings, and valid as a name in DVC: kappa_bits_0p125_seed_0."""
+    """A readable name, determined by the settings and valid in DVC: kappa_bits_0p125_seed_0."""
     leaves = [key.rpartition(".")[2] for key in settings]
     words = []
     for (key, value), leaf in zip(settings.items(), leaves, strict=True):
@@ -62,7 +62,7 @@ def trial_name(settings: Settings) -> str:
 
 
 def value_name(value: Any) -> str:
-    """1 and 1.0 are the same value; p is the decimal point, m the minus sign."""
+    """A value in a name: 1 and 1.0 are the same, p is the decimal point, m the minus sign."""
     if value is None or isinstance(value, str):
         return value or "none"
     text = f"{value:.6g}" if isinstance(value, float) else str(value)
@@ -75,7 +75,7 @@ def of_latent(key: str) -> bool:
 
 
 def trial_spec(plan: SweepPlan, name: str, settings: Settings) -> RunSpec:
-    """The base run with these settings, and its model, in the base experiment as its only run."""
+    """The base run and its model with these settings, in the base experiment as its only run."""
     base = plan.base
     run = base["runs"][plan.sweep.run]
     known = base["models"].get(settings.get("run.model", run["model"]))  # None: no such model
@@ -97,7 +97,7 @@ def trial_spec(plan: SweepPlan, name: str, settings: Settings) -> RunSpec:
         "suite": base["suite"] | {"name": "none", "tasks": {}},  # bounds are what is compared
         "suite_runs": {},
         "trainings": trainings({name: run}, plan.experiment),
-        "question": None,  # that of the experiment, about its own arms
+        "question": None,  # the experiment asks about its own arms
         "expectation": [],
     }
     config = OmegaConf.create(base | changed)

@@ -16,7 +16,7 @@ from ftmodel.model.config import ModelConfig
 from pipelines.config.schema import Optim, Run
 
 KEY_GROUPS = {"run": Run, "architecture": ModelConfig, "optim": Optim}
-FUNCTIONS = {  # those whose arguments YAML can write
+FUNCTIONS = {  # whose arguments YAML can write
     name: getattr(tune, name)
     for name in ["grid_search", *vars(sample)]
     if name in tune.__all__ and name != "sample_from"
@@ -26,7 +26,7 @@ Settings = dict[str, Any]  # by dotted key
 
 
 def read_space(space: dict[str, Any], prefix: str = "") -> Settings:
-    """What Tune makes of each setting, nested or dotted; raises ValueError that names the key."""
+    """What Tune makes of each setting, nested or dotted; raises a ValueError that names the key."""
     found: Settings = {}
     for name, entry in space.items():
         key = f"{prefix}{name}"

@@ -25,7 +25,7 @@ from pipelines.train.distributed import fit_on_ray
 
 
 def reported(figures: dict[str, float], steps: int) -> dict[str, float]:
-    """What Tune hears of a row of the training curve."""
+    """What Tune is told about a row of the training curve."""
     row = row_of(figures)
     return {FRACTION: row.step / steps, TRAINING_BOUND: row.bound_bits}
 
@@ -49,9 +49,9 @@ def run_trial(spec: RunSpec, parent: str, log: Path, command: str) -> None:
     the process.
 
     ``parent`` is the key of the sweep's MLflow run. What a run prints is added to ``log``, and
-    so is the traceback of an exception, which is raised again. Tune starts such a trial again as
-    it does one that lost its node; in the same ``command`` it would only fail again, and is not
-    trained.
+    so is the traceback of an exception, which is raised again. Tune starts such a trial again,
+    as it does one that lost its node. Within the same ``command`` it would only fail again, so
+    it is not trained.
     """
     failure = log.with_name(f"failure-{command}.txt")
     if failure.exists():

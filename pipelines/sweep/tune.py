@@ -72,7 +72,7 @@ def state_folder(plan: SweepPlan) -> Path:
 
 
 class TrialProgress(tune.Callback):
-    """Prints a line for each of so many trials that ends."""
+    """Prints a line whenever one of ``trials`` trials ends."""
 
     def __init__(self, trials: int) -> None:
         self.trials = trials
@@ -107,7 +107,7 @@ def resources(compute: Compute) -> tune.PlacementGroupFactory:
 
 
 def known_results(folder: Path) -> tune.ResultGrid | None:
-    """What an earlier command has left, if it is readable."""
+    """Results that an earlier command has left, if they are readable."""
     try:
         return tune.ResultGrid(tune.ExperimentAnalysis(folder.resolve()))
     except (OSError, ValueError):  # nothing yet, or cut short while it was written
