@@ -34,7 +34,7 @@ from pipelines.tokenize.encode import Task, tokenize_part
 from pipelines.tokenize.overlap import find_overlap
 from pipelines.tokenize.vocabulary import save, sha256_of, symbol_tokenizer, text_tokenizer
 
-ORIGIN = "origin"  # what the files of a .partial folder come from; not in the finished one
+ORIGIN = "origin"  # says what a .partial folder's files come from; not in the finished one
 
 
 def drop_files_of_other_origin(name: str, folder: Path, origin: str) -> None:
@@ -50,7 +50,7 @@ def drop_files_of_other_origin(name: str, folder: Path, origin: str) -> None:
 
 
 def make_vocabulary(name: str, data: Data, train_parts: list[Path], path: Path) -> Metadata:
-    """Write tokenizer.json at ``path``; metadata without splits. Raises UserError."""
+    """Write tokenizer.json to ``path``; returns metadata without splits. Raises UserError."""
     if isinstance(data, TextData):
         tokenizer = text_tokenizer(f"data.{name}", data, train_parts, path)
         row, end_of_text, vocab_size = None, tokenizer.end_of_text, tokenizer.vocab_size
@@ -63,7 +63,7 @@ def make_vocabulary(name: str, data: Data, train_parts: list[Path], path: Path) 
 
 
 def finished(task: Task) -> Shard | None:
-    """What a killed run has made of a task, if it has finished it."""
+    """The shard that a killed run has made for a task, if it is finished."""
     with suppress(UserError):
         file = TokenFile(task.target)
         if file.shard.source == task.source:
@@ -73,7 +73,7 @@ def finished(task: Task) -> Shard | None:
 
 
 def write_token_files(name: str, tasks: list[Task], folder: Path, cores: int) -> dict[Path, Shard]:
-    """What has become of each part of the corpus; finished files stay, and no others."""
+    """Write a token file for each part of the corpus, unless it is finished; delete all others."""
     for path in {*folder.glob("*.tokens*")} - {task.target for task in tasks}:
         path.unlink()
     shards = {task.part: shard for task in tasks if (shard := finished(task))}
@@ -115,8 +115,8 @@ def write_overlap(name: str, folder: Path, metadata: Metadata, cores: int) -> No
 def tokenize(
     name: str, data: Data, source: Path, target: Path, cores: int, verify: Check = unchecked
 ) -> None:
-    """Make token shards of the corpus in ``source``, the same for any number of ``cores``; raises
-    UserError, that of ``verify`` once they are made, or OSError if the disk is full.
+    """Make token shards of the corpus in ``source``, the same for any number of ``cores``. Raises
+    UserError, also ``verify``'s once they are made, or OSError if the disk is full.
     """
     parts = {split: corpus.parts(source, split) for split in corpus.SPLITS}
     sha256s = {part: sha256_of(part) for part in chain(*parts.values())}

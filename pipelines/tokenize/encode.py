@@ -1,4 +1,4 @@
-"""Parts of a corpus to token files, one part at a time.
+"""Encodes parts of a corpus into token files, one part at a time.
 
 Worker processes import this module and what it needs, so it stays light: no torch, no omegaconf.
 """
@@ -16,7 +16,7 @@ from pipelines.artifacts.tokens.token_file import Ids, Shard, write_tokens
 from pipelines.common.errors import UserError
 from pipelines.tokenize.pieces import pieces
 
-ENCODED_BYTES = 1 << 20  # at once, at least
+ENCODED_BYTES = 1 << 20  # encoded at once, at least
 
 
 @dataclass(frozen=True)
@@ -35,9 +35,9 @@ class Task:
 def text_chunks(
     part: Path, documents: Iterable[tuple[str, bytes]], tokens: ByteTokenizer
 ) -> Iterator[tuple[Ids, int, int]]:
-    """Chunks for write_tokens of running text, an end-of-text id before each document, without
-    documents that have a byte for which there is no token. Raises UserError naming a document that
-    the tokens do not give back.
+    """Chunks of running text for write_tokens, with an end-of-text id before each document. Leaves
+    out documents that have a byte without a token. Raises UserError naming a document that the
+    tokens do not give back.
     """
     sizes = tokens.sizes()
 
@@ -68,7 +68,7 @@ def text_chunks(
 def row_chunks(
     part: Path, documents: Iterable[tuple[str, bytes]], tokens: Tokenizer, row: int
 ) -> Iterator[tuple[Ids, int, int]]:
-    """Chunks for write_tokens of rows; raises UserError naming a document that is not one."""
+    """Chunks of rows for write_tokens; raises UserError naming a document that is not a row."""
 
     def encode(batch: list[tuple[str, bytes]]) -> tuple[Ids, int, int]:
         encoded = tokens.encode_batch_fast([text.decode(errors="replace") for _, text in batch])

@@ -3,7 +3,7 @@
 A held-out token overlaps if it lies in an n-gram, of N tokens within a document, that also occurs
 in the training part: 13-grams as in Brown et al. 2020, appendix C (of words there). An n-gram is
 known by its polynomial hash modulo 2^64 (Karp and Rabin 1987) over token ids that SplitMix64
-(Steele, Lea and Flood 2014) has scattered: two n-grams share one with probability 2^-64 about.
+(Steele, Lea and Flood 2014) has scattered: two n-grams share one with probability about 2^-64.
 Documents of fewer than N tokens have no n-gram and count as free of overlap.
 """
 
@@ -97,7 +97,7 @@ def find_overlap(
     threads: int = 1,
     n: int = N,
 ) -> Overlap:
-    """Which held-out tokens are in n-grams of the training part; memory does not grow with it."""
+    """Find the held-out tokens in n-grams of the training part; memory does not grow with it."""
     left, texts = MAX_HELD_OUT_TOKENS, []
     for file in held_out:
         texts.append(file.read()[:left])

@@ -1,4 +1,4 @@
-"""Long texts in pieces that are encoded one by one, on several cores."""
+"""Cuts long texts into pieces that are encoded one by one, on several cores."""
 
 import re
 from collections.abc import Iterator
@@ -8,8 +8,8 @@ LINE_END = re.compile(rb"[0-9A-Za-z](?=\n)")
 
 
 def pieces(text: bytes) -> Iterator[bytes]:
-    """A text in pieces of at most PIECE bytes, if possible cut where a line ends in a letter or
-    digit: there the usual patterns cut as well, so that the tokens are those of the whole text.
+    """Cut a text into pieces of at most PIECE bytes, if possible where a line ends in a letter or
+    digit. The usual patterns cut there as well, so the tokens equal the whole text's.
     """
     start = 0
     while len(text) - start > PIECE:

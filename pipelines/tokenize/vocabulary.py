@@ -1,6 +1,6 @@
 """The vocabulary of a data set, written as tokenizer.json: a byte-level BPE trained on its text, a
 tokenizer.json of the user's, or the symbols of a process. A user's is byte-level, or has ▁ for
-spaces and byte fallback, as Llama 2's.
+spaces and byte fallback, like Llama 2's.
 """
 
 import json
@@ -27,8 +27,8 @@ from pipelines.tokenize.pieces import pieces
 
 SAMPLE = 256 << 20  # bytes of text, at most, that a tokenizer is trained on
 LARGEST_VOCABULARY = 1 << 20  # ids; today's largest have 2^18
-# bytes that an adopted tokenizer may lack: control characters, what is never in UTF-8, and with
-# what characters begin in planes of Unicode that have none (4 to 11)
+# bytes that an adopted tokenizer may lack: control characters, bytes that UTF-8 never has, and
+# first bytes in the planes of Unicode that have no characters (4 to 11)
 RARE = {*range(0x20)} - {*b"\t\n\r"} | {0x7F, 0xC0, 0xC1, 0xF1, 0xF2, *range(0xF5, 0x100)}
 KEEPS_TEXT = ("ByteLevel", "Metaspace", "Split", "Digits", "Punctuation", "UnicodeScripts")
 MAX_TOKENS_NAMED = 9  # in a message
@@ -122,7 +122,7 @@ def adopt(path: Path, end_of_text: str) -> ByteTokenizer:
 
 
 def byte_exact(spec: dict[str, Any], end_of_text: str) -> ByteTokenizer:
-    """A tokenizer.json made byte-exact by leaving out what alters text (printed), or UserError."""
+    """Make a tokenizer.json byte-exact: leave out what alters text (printed). Raises UserError."""
     model = spec["model"]
     if model["type"] != "BPE":
         raise UserError(f"{model['type']}, not a byte-level BPE: it would not give any bytes back")
@@ -168,10 +168,9 @@ def byte_exact(spec: dict[str, Any], end_of_text: str) -> ByteTokenizer:
 
 
 def keep_text(spec: dict[str, Any]) -> bool:
-    """Leave out, of all but the model of a tokenizer.json, what alters text; prints that. Returns
-    whether it writes spaces as ▁ and other characters by byte fallback, else it is byte-level.
-
-    Raises UserError for one that is neither.
+    """Leave out what alters text around the model of a tokenizer.json, and print that. Returns
+    whether it writes spaces as ▁ and other characters by byte fallback; otherwise it is byte-level.
+    Raises UserError if it is neither.
     """
     model, parts = spec["model"], pre_tokenizer_parts(spec["pre_tokenizer"])
     kinds = [part["type"] for part in parts]
@@ -207,7 +206,7 @@ def keep_text(spec: dict[str, Any]) -> bool:
 
 
 def pre_tokenizer_parts(spec: dict[str, Any] | None) -> list[dict[str, Any]]:
-    """The members of a sequence of pre-tokenizers; of any other pre-tokenizer, itself."""
+    """The members of a sequence of pre-tokenizers; any other pre-tokenizer has itself alone."""
     if spec is None:
         return []
     if spec["type"] != "Sequence":
