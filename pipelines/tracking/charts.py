@@ -1,8 +1,8 @@
-"""The charts with which `make ui` begins: bound against κ, which MLflow does not draw unasked.
+"""The charts that `make ui` opens with: bound against κ, which MLflow does not draw unasked.
 
 A tag of an experiment holds a view of its charts, in the form in which MLflow 3.17 itself shares
-one. To the charts in it MLflow adds one against the step for each metric, in the section of its
-name: bounds against tokens beside those against κ.
+one. MLflow adds a chart against the step for each metric, in the section of its name: bounds
+against tokens beside bounds against κ.
 """
 
 import json

@@ -10,7 +10,7 @@ from pipelines.artifacts.paths import tokens_folder
 
 
 def of_data(data: str, data_hash: str) -> list[dict[str, str]]:
-    """The splits of an entry under `data`."""
+    """Dataset inputs for the splits of an entry under `data`."""
     source = str(tokens_folder(data))
     return [
         dataset(split_name(data, split), data_hash, source, context)
@@ -24,7 +24,7 @@ def split_name(data: str, split: str) -> str:
 
 
 def dataset(name: str, digest: str, source: str, context: str) -> dict[str, str]:
-    """``source``: a path within the project, so that it is right wherever that lies."""
+    """A dataset input. ``source`` is relative to the project, so it is right wherever that lies."""
     return {
         "name": name,
         "digest": digest,

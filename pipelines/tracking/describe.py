@@ -1,4 +1,4 @@
-"""What MLflow shows of a run and an experiment before it has figures: parameters, tags, notes."""
+"""What MLflow shows about a run and an experiment before figures: parameters, tags, notes."""
 
 import getpass
 from dataclasses import asdict
@@ -52,12 +52,12 @@ def run_params(manifest: Manifest, experiment: Experiment) -> dict[str, str]:
         "config_hash": manifest.spec_hash,
     }
     kappa = manifest.run["kappa_bits"]
-    settings["kappa_axis"] = -1 if kappa is None else kappa  # a chart leaves out who has no value
+    settings["kappa_axis"] = -1 if kappa is None else kappa  # a chart leaves out runs without one
     return {key: str(value) for key, value in settings.items() if value not in (None, "")}
 
 
 def run_tags(manifest: Manifest, command: str = "") -> dict[str, str]:
-    """``command``: the one that made the run, if it is not that of DVC."""
+    """The tags of a run; ``command`` has made it, by default DVC's command."""
     command = command or f"dvc repro train@{manifest.run_name}"
     tags = {
         "arm": "baseline" if manifest.run["kappa_bits"] is None else "free transformer",

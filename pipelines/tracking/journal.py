@@ -1,4 +1,4 @@
-"""A run's journal: what MLflow shows of a run and no result file has, as JSON lines.
+"""A run's journal: what MLflow shows about a run and no result file has, as JSON lines.
 
 The first line says what the run is. Each row of the training curve is a line, with its time and
 the load of the machine, as soon as it is there; tags and the run's status are lines, too. The
@@ -23,7 +23,7 @@ from pipelines.tracking.tracked import Tracked
 
 
 def read_journal(path: Path) -> Tracked:
-    """Raises UserError if there is none here."""
+    """Read a journal; raises UserError if there is none here."""
     run = Tracked()
     try:
         for line in path.read_bytes().splitlines():
@@ -43,7 +43,7 @@ class Journal:
     """A journal that is being written, and what it says so far."""
 
     def __init__(self, path: Path, **identity: Any) -> None:
-        """Continue the journal, or with fields of Tracked begin it anew; raises UserError."""
+        """Continue the journal, or begin it anew with fields of Tracked; raises UserError."""
         self.path = path
         self.run = Tracked() if identity else read_journal(path)
         if identity:
@@ -51,7 +51,7 @@ class Journal:
             self.append(run={"key": uuid4().hex[:12], **identity})
 
     def append(self, **line: Any) -> None:
-        """Raises UserError if the disk is full or read-only."""
+        """Add a line; raises UserError if the disk is full or read-only."""
         line = {"time": int(time() * 1000), **line}
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -77,10 +77,10 @@ class Journal:
 def open_journal(
     manifest: Manifest, experiment: Experiment, go_on: bool, command: str = ""
 ) -> Journal:
-    """Continue the journal of this very run if it was cut short or if ``go_on`` (it has been
-    trained, or goes on from a checkpoint); else begin one. Fills in the manifest's key.
+    """Continue this very run's journal if it was cut short or if ``go_on`` (it has been trained, or
+    goes on from a checkpoint); else begin one. Fills in the manifest's key.
 
-    ``command``: the one that makes the run, if it is not that of DVC.
+    ``command`` makes the run; by default it is DVC's.
     """
     path = manifest.resume / JOURNAL
     known = Journal(path) if path.exists() else None
@@ -101,7 +101,7 @@ def open_journal(
 
 
 def journals(experiment: str = "*") -> Iterator[Path]:
-    """Those of all runs, or of those of an experiment; of a run the live one first."""
+    """The journals of all runs, or of an experiment's runs; a run's live one comes first."""
     for place in (f"resume/{experiment}/*/*", f"checkpoints/{experiment}/*"):
         yield from sorted(Path().glob(f"{place}/{JOURNAL}"))
     if experiment == "*":

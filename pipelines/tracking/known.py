@@ -1,4 +1,4 @@
-"""What MLflow has of a run."""
+"""What MLflow has about a run."""
 
 from dataclasses import dataclass, field
 

@@ -1,4 +1,4 @@
-"""A run that is being trained: its journal is written, and MLflow kept up with it by a thread.
+"""Tracks a run while it is trained: writes its journal, and has a thread keep MLflow up with it.
 
 A store that is away, slow or dying stops no training, and gets the rest when it is back.
 """
@@ -30,7 +30,7 @@ class Tracking:
         self.thread.start()
 
     def log_row(self, row: dict[str, float]) -> None:
-        """Of the training curve: its figures go to curve/ and curve_by_tokens/."""
+        """Log a row of the training curve; its figures go to curve/ and curve_by_tokens/."""
         self.journal.add_row(row, self.system.sample)
 
     def keep_up(self) -> None:
@@ -40,7 +40,7 @@ class Tracking:
                 wait = SYNC_SECONDS if self.try_to_sync() else min(MAX_RETRY_SECONDS, 2 * wait + 1)
 
     def try_to_sync(self) -> bool:
-        """Returns whether the store has everything now; says when that changes."""
+        """Sync; returns whether the store has everything now, and says when that changes."""
         uri = self.sync.store.uri
         try:
             self.sync(read_journal(self.journal.path), self.note)

@@ -2,7 +2,7 @@
 
 MLflow draws a chart for each metric, in the order of their names: first ``bound/``, by which arms
 are compared, then the training curve, then the other figures to compare runs by, against the tokens
-that the model was trained on. All else of an evaluation is in tags, which make no charts.
+that the model was trained on. All else in an evaluation is in tags, which make no charts.
 """
 
 from collections import defaultdict
@@ -25,13 +25,13 @@ from pipelines.tracking.journal import read_journal
 from pipelines.tracking.tracked import Tracked
 
 OF_THE_RUN = ("parameters", "trained_tokens")
-NOT_CHARTED = ("bound_", "converged")  # what of metrics.json is under bound/ or a tag
+NOT_CHARTED = ("bound_", "converged")  # entries of metrics.json that are under bound/ or in a tag
 
 
 def read_tracked(journal: Path) -> Tracked:
-    """All that lies on disk of a run; raises UserError if its journal is not readable.
+    """Everything about a run that is on disk; raises UserError if its journal is not readable.
 
-    Results count if they are of this very training.
+    Results count if they belong to this very training.
     """
     run = read_journal(journal)
     folder = results_folder(run.experiment, run.run_name)
@@ -68,7 +68,7 @@ def bounds(measured: BudgetFigures | EvaluationResult) -> dict[str, float]:
 def add_evaluation(
     run: Tracked, evaluation: EvaluationResult, headline: dict[str, float], at: int
 ) -> None:
-    """At every budget, each with the logged model of its checkpoint."""
+    """Add an evaluation, at every budget with the logged model of its checkpoint."""
     run.params = {key: str(getattr(evaluation, key)) for key in OF_THE_RUN} | run.params
     run.tags |= evaluation_tags(evaluation)
     held = (split_name(run.params["data"], SPLITS[-1]), run.params["data_hash"])
@@ -97,7 +97,7 @@ def evaluation_tags(evaluation: EvaluationResult) -> dict[str, str]:
 
 
 def add_suite(run: Tracked, suite: SuiteResults, at: int) -> None:
-    """At every budget; standard errors are tags, by the tokens of the budget."""
+    """Add a suite's scores at every budget; standard errors are tags, by the budget's tokens."""
     run.tags["suite"] = f"{suite.suite}, {suite.harness}, seed {suite.seed}"
     run.inputs = run.inputs + [benchmark(name, suite) for name in suite.tasks]
     trained = max(p.step for p in run.points if p.key.startswith("curve_by_tokens/"))
@@ -123,7 +123,7 @@ def benchmark(name: str, suite: SuiteResults) -> dict[str, str]:
     """The dataset of a task, as this version of the harness reads it."""
     task = suite.tasks.get(name) or TaskResult(0.0)
     content = f"{task.task} {task.version} {task.documents} {suite.harness} {suite.limit}"
-    if task.sources:  # of our own data they are in the version
+    if task.sources:  # for our own data, the version covers them
         content += f" {task.sources}"
     digest = sha256(content.encode()).hexdigest()[:16]
     return dataset(name, digest, task.task or name, "eval")

@@ -1,4 +1,4 @@
-"""MLflow's registry of models, and what it holds of them: the best arm, exported models."""
+"""MLflow's registry of models, and what it holds for them: the best arm, exported models."""
 
 from pathlib import Path
 
@@ -20,7 +20,7 @@ class ModelEntry:
     """MLflow's logged model of a checkpoint."""
 
     def __init__(self, manifest: Manifest, listed: int | None = None) -> None:
-        """``listed``: the smaller budget that it is of, if it is. Raises UserError if the store is
+        """``listed`` is the model's smaller budget, if it has one. Raises UserError if the store is
         away or has no such model: evaluation makes it.
         """
         self.store, name = Store(), model_name(manifest.run_name, listed)
@@ -40,8 +40,8 @@ class ModelEntry:
         """Add a file, or what a folder holds, in place of files of the same names; returns in words
         where they are then.
 
-        In a store of this machine a tag names the path: its own place is absolute, and a moved or
-        copied project would not find it, or write into another's.
+        In a store on this machine a tag names the path instead. The store's own place is absolute:
+        a moved or copied project would not find it, or would write into another's.
         """
         try:
             if is_local_uri(self.place):
@@ -58,9 +58,8 @@ class ModelEntry:
 
 
 def register_model(manifest: Manifest, alias: str, description: str) -> str:
-    """Give the last checkpoint of a run an alias in the registered model that has the experiment's
-    name, as a version of it; returns the number of that, which is the same if it is done again.
-
+    """Make a run's last checkpoint a version of the registered model with the experiment's name,
+    and give it an alias. Returns the version's number, which is the same if it is done again.
     Raises UserError if the store is away or has no logged model of the run.
     """
     entry = ModelEntry(manifest)
@@ -73,7 +72,7 @@ def register_model(manifest: Manifest, alias: str, description: str) -> str:
 
 
 def version_of(client: MlflowClient, experiment: str, model_id: str) -> ModelVersion:
-    """The version of the registered model that is this logged model; made if there is none."""
+    """The version of the registered model for this logged model; made if there is none."""
     source = f"models:/{model_id}"
     for version in client.search_model_versions(f"name = '{experiment}'"):
         if version.source == source:

@@ -36,7 +36,7 @@ def store_uri() -> str:
 
 
 def create(path: Path) -> None:
-    """Create a local store: under another name, because a partial one cannot be repaired, and
+    """Create a local store: first under another name, because a partial one cannot be repaired, and
     without waiting for the disk at each of MLflow's many steps.
     """
     from sqlalchemy import Engine, event
@@ -57,17 +57,17 @@ def create(path: Path) -> None:
 
 
 def database(uri: str) -> Path | None:
-    """The file of a local store."""
+    """The file of a local store; None for others."""
     if not uri.startswith(SQLITE):
         return None
     return Path(uri.removeprefix(SQLITE).partition("?")[0]).resolve()
 
 
 class Store:
-    """An MLflow store; of a local one a process at a time is let in, as two break it."""
+    """An MLflow store; a local one lets in one process at a time, because two break it."""
 
     def __init__(self) -> None:
-        """Raises UserError if the store is of no known kind, or a local one cannot be opened."""
+        """Raises UserError for an unknown kind of store, or a local one that cannot be opened."""
         self.uri = store_uri()
         self.database = database(self.uri)
         try:
@@ -83,14 +83,14 @@ class Store:
 
     @contextmanager
     def answering(self) -> Iterator[None]:
-        """Raises UserError if the store does not answer."""
+        """Raise UserError if the store does not answer."""
         try:
             yield
         except AWAY as error:
             raise UserError(f"MLflow at {self.uri} does not answer: {error}") from None
 
     def experiment_id(self, name: str) -> str:
-        """That of the experiment, which is made or restored if it is not there."""
+        """The experiment's id; it is made or restored if it is not there."""
         with self.one_at_a_time():
             if experiment := self.client.get_experiment_by_name(name):
                 if experiment.lifecycle_stage != "active":
@@ -117,8 +117,8 @@ class Store:
 
 
 def run_pages(experiment: str) -> dict[str, str]:
-    """Where MLflow shows the runs of an experiment, on its own server or else that of `make ui`:
-    addresses by the run's key; empty if there is no store or it does not answer.
+    """Addresses of an experiment's runs in MLflow, by the run's key: on its own server, or else on
+    `make ui`'s. Empty if there is no store or it does not answer.
     """
     uri = store_uri()
     if (path := database(uri)) and not path.exists():

@@ -1,7 +1,7 @@
-"""Brings MLflow up to date with what lies on disk of a run: sends what it lacks, and nothing twice.
+"""Brings MLflow up to date with what is on disk about a run: sends what it lacks, nothing twice.
 
-What MLflow has is asked for, and forgotten whenever a call fails. So a sync may be cut short
-anywhere, by the end of a process or of a server, and the next one completes it.
+It asks what MLflow has, and forgets it whenever a call fails. So a sync may be cut short anywhere,
+by the end of a process or of a server, and the next one completes it.
 """
 
 from contextlib import suppress
@@ -31,7 +31,7 @@ LATER = "kept for MLflow; the run's next stage sends it, or `python -m pipelines
 
 
 class Sync:
-    """Syncs runs with a store; what that has of a run is asked for once, while all goes well."""
+    """Syncs runs with a store, and asks what that has about a run once, while all goes well."""
 
     def __init__(self, store: Store) -> None:
         self.store, self.client = store, store.client
@@ -39,8 +39,8 @@ class Sync:
 
     def __call__(self, run: Tracked, note: str = "", revive: bool = True) -> Known | None:
         """Send what the store lacks; returns what it has then. ``note`` describes the run's
-        experiment. A run that somebody has deleted in MLflow is made anew if ``revive``, else it
-        is left alone. Raises one of AWAY.
+        experiment. A run that was deleted in MLflow is made anew if ``revive``, else it is left
+        alone. Raises one of AWAY.
         """
         lock = resume_folder(run.experiment, f"{run.run_name}.tracking.lock")
         lock.parent.mkdir(parents=True, exist_ok=True)
@@ -69,8 +69,8 @@ class Sync:
         return known
 
     def send_words(self, run: Tracked, known: Known, experiment_id: str) -> None:
-        """Send parameters, tags, parent and inputs. A parameter keeps its value, as MLflow refuses
-        another; MLflow's own tags, such as the description, may have been edited and stay.
+        """Send parameters, tags, parent and inputs. A parameter keeps its value, because MLflow
+        refuses another; MLflow's own tags, such as the description, may have been edited and stay.
         """
         params = {key: value for key, value in run.params.items() if key not in known.params}
         own = {key for key in known.tags if key.startswith("mlflow.")}
@@ -108,7 +108,7 @@ class Sync:
             known.points |= {(point.key, point.step): point.value for point in batch}
 
     def send_files(self, run: Tracked, known: Known) -> None:
-        """Tags name the files. A store that has its artifacts in an absolute place of this machine
+        """Name the files in tags. A store whose artifacts have an absolute place on this machine
         gets no copy: a copied project would write it into the original's.
         """
         for path in filter(Path.exists, run.files):
@@ -131,7 +131,7 @@ class Sync:
 
 
 def files_at(path: Path) -> list[Path]:
-    """A file, or those in a folder."""
+    """The file itself, or the files in a folder."""
     return sorted(path.iterdir()) if path.is_dir() else [path]
 
 

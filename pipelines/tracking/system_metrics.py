@@ -16,9 +16,9 @@ SAMPLE_SECONDS = 10.0  # between two samples, at least, as MLflow has it
 
 
 class SystemMetrics:
-    """Sampled with rows of the training curve: these are few however long a run is, and the load of
-    the processor is its mean since the sample before. MLflow's own sampling has a thread that sends
-    every sample by itself, and loses it if the server is away.
+    """Samples the load with rows of the training curve, which are few however long a run is. The
+    processor's load is its mean since the sample before. MLflow's own sampling has a thread that
+    sends every sample by itself, and loses it if the server is away.
     """
 
     def __init__(self) -> None:
@@ -31,7 +31,7 @@ class SystemMetrics:
         self.sampled = -SAMPLE_SECONDS
 
     def sample(self) -> dict[str, float]:
-        """The figures now; none if the last ones are not old enough."""
+        """The figures now; none if the last ones are too recent."""
         if monotonic() - self.sampled < SAMPLE_SECONDS:
             return {}
         self.sampled = monotonic()

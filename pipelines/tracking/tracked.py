@@ -1,4 +1,4 @@
-"""All that MLflow is to have of a run."""
+"""Everything that MLflow should have about a run."""
 
 from dataclasses import dataclass, field
 from math import isfinite
@@ -60,7 +60,7 @@ class Tracked:
     def add(
         self, prefix: str, figures: dict[str, float], step: int, at: int, of: tuple[str, ...] = ()
     ) -> None:
-        """Add figures at a step, those that are numbers."""
+        """Add figures at a step, without NaN and infinite ones."""
         self.points += [
             Point(f"{prefix}/{key}", value, at, step, of)
             for key, value in figures.items()
@@ -68,7 +68,7 @@ class Tracked:
         ]
 
     def add_model(self, tokens: int, listed: int | None = None) -> str:
-        """Add the checkpoint after so many tokens, ``listed`` if it is that of a smaller budget.
+        """Add the checkpoint after so many tokens; ``listed`` is its smaller budget, if it has one.
 
         Its weights stay where DVC has them: a tag names the file. Returns its name.
         """
@@ -83,5 +83,5 @@ class Tracked:
 
 
 def model_name(run: str, tokens: int | None = None) -> str:
-    """Of a run's last checkpoint, or of that of a smaller budget, as listed."""
+    """The name of a run's last checkpoint, or of its checkpoint at a smaller budget, as listed."""
     return f"{run}_at_{tokens}" if tokens else run
