@@ -1,4 +1,4 @@
-"""Launching training on Ray: several workers share each batch, on this machine or on a cluster.
+"""Launches training on Ray: several workers share each batch, on this machine or on a cluster.
 
 Workers read tokens in the project's folder and write checkpoints to it, from which training goes on
 when workers or nodes are lost.
@@ -47,7 +47,7 @@ from pipelines.train.core.trainer import Process, fit_segment
 
 # in RuntimeErrors of a collective operation whose other workers are gone
 GONE = re.compile("gloo|nccl|connection|process group|socket", re.IGNORECASE)
-PATIENCE_AFTER_LOSS = 600.0  # and for those that were there, or others, to come back
+PATIENCE_AFTER_LOSS = 600.0  # for lost nodes, or others, to come back
 
 
 def work(root: Path, spec: RunSpec, start: Start, report: bool) -> None:
@@ -71,7 +71,7 @@ def work(root: Path, spec: RunSpec, start: Start, report: bool) -> None:
 
 
 def fit_on_ray(spec: RunSpec, manifest: Manifest, callbacks: list[Any] | None = None) -> None:
-    """Train a run on ``compute.workers`` workers, through the loss of some of them.
+    """Train a run on ``compute.workers`` workers, even if some of them are lost.
 
     ``callbacks`` hear of every row of the training curve. Raises UserError as fit() does, and if
     the cluster cannot hold the workers or loses more of them than ``compute.max_failures``.
@@ -134,8 +134,8 @@ def launch(spec: RunSpec, start: Start, worker: Worker, callbacks: list[Any] | N
 
 
 def restart() -> None:
-    """Start Ray of this machine anew, if this process has started it: of workers that are lost
-    while they start, Ray keeps what they had taken.
+    """Restart Ray on this machine, if this process has started it: Ray keeps the resources of
+    workers that are lost while they start.
     """
     if ray.get_runtime_context().worker.mode == ray.SCRIPT_MODE:
         ray.shutdown()
@@ -143,10 +143,10 @@ def restart() -> None:
 
 
 def explain(error: TrainingFailedError) -> str:
-    """In words, which workers were lost.
+    """Which workers were lost, in words.
 
-    A worker's UserError is raised here instead, and so is a bug: any error that is neither Ray's
-    nor of a collective operation whose other workers are gone.
+    A worker's UserError is raised here instead, and so is a bug: any error that comes neither from
+    Ray nor from a collective operation whose other workers are gone.
     """
     if isinstance(error, WorkerGroupError):
         failures = {f"worker {rank}": e for rank, e in sorted(error.worker_failures.items())}

@@ -54,7 +54,7 @@ def fixed_part(spec: RunSpec, shards: Shards, every_tokens: int) -> Tensor:
 
 
 def segments_of(inputs: Tensor, end_of_text: int | None) -> Tensor:
-    """Segment ids (B, T) as in ``latent_bounds``: a row each, or a document."""
+    """Segment ids (B, T) as in ``latent_bounds``: one for each row, or for each document."""
     documents = torch.zeros_like(inputs)
     if end_of_text is not None:
         documents = inputs.eq(end_of_text).cumsum(1)
@@ -69,8 +69,8 @@ def held_out_figures(
 
     ``bound`` is the exact NLL of a baseline; with a random prefix, a bound by few prefixes. For a
     Free Transformer it is a loose filtering bound, with few particles and on some of the windows;
-    ``ce``, the reconstruction, and ``kl`` are on
-    all. ``end_of_text``: as in TrainingModule. All noise comes from one random stream of its own.
+    ``ce``, the reconstruction, and ``kl`` are on all. ``end_of_text`` is as in TrainingModule. All
+    noise comes from one random stream of its own.
     """
     ends = end_of_text if model.config.document_mask else None
     rng, bits = generator(seed, Purpose.HELD_OUT), model.config.noise_width
@@ -114,7 +114,7 @@ class HeldOut(StepCallback):
     """
 
     def __init__(self, spec: RunSpec, shards: Shards, curve: CurveCallback, every: int) -> None:
-        """``every``: tokens. Raises UserError as ``fixed_part`` does."""
+        """``every`` counts tokens. Raises UserError as ``fixed_part`` does."""
         self.tokens, self.seed = fixed_part(spec, shards, every), spec.run.seed
         self.every = every // spec.batch_tokens  # steps
         self.rows = max(1, TOKENS_AT_ONCE // spec.config.context)

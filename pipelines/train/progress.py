@@ -1,4 +1,4 @@
-"""What is shown while training goes on; nothing of it decides a result."""
+"""Shows progress while training goes on; nothing here decides a result."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ NOT_IN_BAR = ("gradient_norm", "bits_in_use", "held_out")  # of the curve: there
 
 class Progress(StepCallback):
     """A bar of optimizer steps, on one line of stderr: steps, time left, and what the newest row of
-    the curve has. In a log that is a line a tenth.
+    the curve has. In a log it is a line at every tenth.
     """
 
     def __init__(self, curve: CurveCallback, name: str, steps: int) -> None:
@@ -58,7 +58,7 @@ class CollapseWarning(StepCallback):
     """Says once, while the run can still be stopped, that the latent has collapsed."""
 
     def __init__(self, tracking: Tracking, curve: CurveCallback, kappa: float, steps: int) -> None:
-        """``steps``: of the whole training."""
+        """``steps`` counts the whole training."""
         self.tracking, self.curve, self.kappa, self.steps = tracking, curve, kappa, steps
         self.warned = False
 

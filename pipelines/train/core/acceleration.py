@@ -19,7 +19,7 @@ from pipelines.common.compiler import check_compile, compiler_failure
 from pipelines.common.console import say
 from pipelines.config.schema import Compute
 
-SHALLOW = 4  # blocks; what the whole loss takes to compile grows with them
+SHALLOW = 4  # blocks; compiling the whole loss takes longer with more
 
 
 class Compiled(StrEnum):
@@ -34,11 +34,11 @@ def blocks_of(model: FreeTransformer) -> list[Module]:
 
 
 def worth_compiling(elements: float) -> bool:
-    """Whether a worker ends sooner with compiled code, if that can be compiled, when its whole
-    run has ``elements`` of the residual stream, tokens × D × L: what fused code saves grows so.
+    """Whether a worker ends sooner with compiled code, if it can be compiled. ``elements`` is
+    tokens × D × L of its whole run, to which the time that fused code saves is proportional.
 
-    On a CPU it saves 1.4 to 2.5 × 10⁻⁸ s of a thread an element, and takes 15 s to compile (LOG.md,
-    2026-11-21). On a GPU that was not measured: the bound there is a guess.
+    On a CPU it saves 1.4 to 2.5 × 10⁻⁸ s of a thread per element, and takes 15 s to compile
+    (LOG.md, 2026-11-21). On a GPU that was not measured: the bound there is a guess.
     """
     return elements >= (3e12 if torch.cuda.is_available() else 1e9 * torch.get_num_threads())
 
@@ -46,11 +46,11 @@ def worth_compiling(elements: float) -> bool:
 def speed_up(
     model: FreeTransformer, compute: Compute, elements: float = 0, alone: bool = False
 ) -> Compiled:
-    """Have blocks computed again in the backward pass, and compiled, as ``compute`` says; where it
-    leaves that open, if a worker's run has enough ``elements`` (see worth_compiling). Returns
-    what is compiled: a shallow model in one worker, ``alone``, gains a tenth if all of its loss is
-    (LOG.md, 2026-11-23), which is left to the caller. Raises UserError if what ``compute`` asks
-    for cannot be compiled here.
+    """Have blocks computed again in the backward pass, and compiled, as ``compute`` says. If it
+    leaves that open, they are compiled if a worker's run has enough ``elements`` (see
+    worth_compiling). Returns what is compiled: if it is the whole loss, the caller compiles it,
+    which makes a shallow model in one worker, ``alone``, a tenth faster (LOG.md, 2026-11-23).
+    Raises UserError if what ``compute`` asks for cannot be compiled here.
     """
     check_compile(compute.compile)
     if compute.activation_checkpointing:

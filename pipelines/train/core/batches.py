@@ -1,7 +1,7 @@
 """The order of the data and the noise of z: pure functions of seed, step and row of the batch.
 
-A resumed run therefore sees exactly the batches it would have seen, and so does one whose batches
-are shared out among another number of workers.
+A resumed run therefore sees exactly the batches it would have seen, and so does one that shares
+its batches among another number of workers.
 """
 
 from collections.abc import Iterator
@@ -24,8 +24,8 @@ def order(n: int, seed: int, epoch: int) -> NDArray[np.int64]:
 
 
 def latent_noise(seed: int, step: int, rows: range, length: int, bits: int) -> Tensor:
-    """Uniform noise (len(rows), length, bits) on [0, 1) for z, or for the random prefix, of these
-    rows of a step's batch.
+    """Uniform noise (len(rows), length, bits) on [0, 1) for some rows of a step's batch, for z or
+    for the random prefix.
     """
     noise = np.empty((len(rows), length, bits), np.float32)
     for row, stream in zip(noise, philox_at(seed, Purpose.NOISE, step, rows), strict=True):
@@ -35,14 +35,14 @@ def latent_noise(seed: int, step: int, rows: range, length: int, bits: int) -> T
 
 @dataclass(frozen=True)
 class Share:
-    """What one process reads of a batch: its part of each of ``accumulate`` micro-batches."""
+    """One process's share of a batch: its part of each of ``accumulate`` micro-batches."""
 
     rank: int = 0
     world_size: int = 1
     accumulate: int = 1
 
     def rows(self, batch_size: int, micro: int) -> range:
-        """Rows of the batch, of this process's micro-batch ``micro``."""
+        """The rows of the batch in this process's micro-batch ``micro``."""
         size = batch_size // (self.world_size * self.accumulate)
         start = (micro * self.world_size + self.rank) * size
         return range(start, start + size)

@@ -1,4 +1,4 @@
-"""When and how checkpoints are written, what of ours is in them, and which are deleted."""
+"""Decides when and how checkpoints are written, what of ours they hold, and which are deleted."""
 
 from pathlib import Path
 from time import perf_counter
@@ -16,12 +16,12 @@ from pipelines.train.core.step_callback import StepCallback
 
 
 class Checkpoints(StepCallback):
-    """Writes a checkpoint now and then, and at the end; keeps the newest two, so that none is the
-    only one.
+    """Writes a checkpoint now and then, and at the end; keeps the newest two, so that no checkpoint
+    is the only one.
 
-    Between two pass at least ``seconds``, and twenty times as long as writing takes; with 0, one
-    follows each step (with several workers, each tenth). One more is written where the trunk is
-    left, and weights alone where a smaller budget ends: before any checkpoint that is past it.
+    Two are at least ``seconds`` apart, and twenty times as long as writing takes; with 0, one
+    follows each step (with several workers, each tenth). One more is written where a decay leaves
+    the trunk, and weights alone where a smaller budget ends, before any checkpoint that is past it.
     """
 
     def __init__(
@@ -32,7 +32,7 @@ class Checkpoints(StepCallback):
         manifest: Manifest,
         padding: dict[str, Tensor],
     ) -> None:
-        """``padding``: that of the run's parent, unless training goes on from a checkpoint."""
+        """``padding`` is the parent's; a checkpoint that training goes on from replaces it."""
         self.root, self.seconds, self.segment = root, seconds, segment
         self.manifest, self.padding = manifest, padding
         self.written, self.wait = perf_counter(), seconds
@@ -59,7 +59,7 @@ class Checkpoints(StepCallback):
             self.save(trainer)
 
     def agreed(self, trainer: L.Trainer, due: bool) -> bool:
-        """What rank 0's clock says, asked for every tenth step: that costs all workers time."""
+        """What rank 0's clock says; asked every tenth step, because it costs all workers time."""
         if trainer.world_size == 1:
             return due
         return self.step % 10 == 0 and trainer.strategy.broadcast(due)
@@ -86,23 +86,23 @@ class Checkpoints(StepCallback):
                 old.unlink()
 
     def keep(self, trainer: L.Trainer, target: Path) -> None:
-        """Write what a model is made from again."""
+        """Write only what the model can be made from again."""
         state = trainer.strategy.lightning_module_state_dict()
         trainer.strategy.save_checkpoint({"state_dict": state, **self.entries()}, target)
         trainer.strategy.barrier()
 
 
 class WholeFiles(TorchCheckpointIO):
-    """Writes checkpoints beside their place, all of a file or nothing.
+    """Writes checkpoints beside their place first, so that a file is whole or absent.
 
-    Lightning writes them to $TMPDIR. From there to another file system they are copied, and where
-    the disk is full, or the process dies, half a file stays under the checkpoint's name.
+    Lightning writes to $TMPDIR and copies from there to another file system. If the disk fills up
+    or the process dies, half a file stays under the checkpoint's name.
     """
 
     def save_checkpoint(
         self, checkpoint: dict[str, Any], path: str | Path, storage_options: Any = None
     ) -> None:
-        """Raises OSError."""
+        """Write a checkpoint; raises OSError."""
         path = Path(path)
         path.parent.mkdir(parents=True, exist_ok=True)
         with replace_file(path) as file:

@@ -23,7 +23,7 @@ class CurveCallback(StepCallback):
 
     A row ends at each of ``ends``, too. Rows of the trunk and of the last segment, in which each
     step of the run comes once, go to ``record`` and to ``watch``. A bit of z is in use if its KL is
-    above a tenth of its even share of κ, as a latent is that has not collapsed.
+    above a tenth of its even share of κ, the limit below which a latent has collapsed.
     """
 
     def __init__(
@@ -35,7 +35,7 @@ class CurveCallback(StepCallback):
         watch: Watch | None,
         kappa: float,
     ) -> None:
-        """``kappa``: the KL of a latent in use, bits per token (see kl_of_use); 0: not known."""
+        """``kappa``: KL of a latent in use, bits per token (see kl_of_use); 0 if not known."""
         self.kappa = kappa
         self.segment, self.every, self.ends = segment, every, ends
         self.batch_tokens, self.watch = batch_tokens, watch
@@ -108,7 +108,7 @@ class CurveCallback(StepCallback):
 
 
 def over_workers(trainer: L.Trainer, values: list[Tensor]) -> list[Tensor]:
-    """Means of values over all workers, of each on its own."""
+    """The mean of each value over all workers."""
     if trainer.world_size == 1:
         return values
     stacked = torch.stack([value.to(trainer.strategy.root_device) for value in values])

@@ -1,7 +1,7 @@
-"""A model sharded over workers: FSDP2, with the checkpoints of a model that is not sharded.
+"""Shards a model over workers with FSDP2, but keeps the checkpoints of an unsharded model.
 
-torch.distributed.checkpoint is not used: to read one of its checkpoints is to unpickle whatever
-stands there. Ours are read as tensors and plain data, and have checksums.
+torch.distributed.checkpoint is not used, because reading its checkpoints unpickles whatever they
+hold. Ours are read as tensors and plain data, and have checksums.
 """
 
 from collections.abc import Mapping
@@ -22,8 +22,8 @@ from pipelines.train.core.acceleration import blocks_of
 
 
 def gathered(value: Any, keep: bool) -> Any:
-    """A checkpoint's content with each tensor that is shared out put together, in the memory of the
-    processes that ``keep`` it; all workers take part.
+    """A checkpoint's content with each sharded tensor put together, in the memory of the processes
+    that ``keep`` it; all workers take part.
     """
     if isinstance(value, DTensor):
         whole = value.full_tensor()
@@ -36,7 +36,7 @@ def gathered(value: Any, keep: bool) -> Any:
 
 
 def shard(model: FreeTransformer, mesh: DeviceMesh) -> None:
-    """Share every block out among the workers, and what is left as one unit more."""
+    """Shard every block over the workers, and the rest as one more unit."""
     if isinstance(model, FSDPModule):
         return
     for block in blocks_of(model):
@@ -45,7 +45,7 @@ def shard(model: FreeTransformer, mesh: DeviceMesh) -> None:
 
 
 class ShardedStrategy(ModelParallelStrategy):
-    """Lightning's strategy for FSDP2 on a given device, whose checkpoints any strategy reads."""
+    """Lightning's strategy for FSDP2 on a given device; any strategy reads its checkpoints."""
 
     def __init__(self, device: torch.device, world_size: int) -> None:
         super().__init__(data_parallel_size=world_size, tensor_parallel_size=1)
@@ -87,7 +87,7 @@ class ShardedStrategy(ModelParallelStrategy):
         self.lightning_module.load_state_dict({name: cut(state[name], like[name]) for name in like})
 
     def load_optimizer_state_dict(self, checkpoint: Mapping[str, Any]) -> None:
-        """From one process or any number of workers: parameters have the same order in all."""
+        """Load the state of any number of workers: parameters have the same order in all."""
         for optimizer, saved in zip(self.optimizers, checkpoint["optimizer_states"], strict=True):
             like = [p for group in optimizer.param_groups for p in group["params"]]
             state = {
@@ -98,7 +98,7 @@ class ShardedStrategy(ModelParallelStrategy):
 
 
 def cut(tensor: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
-    """This worker's part of a tensor of a checkpoint, if it is one shared out as ``like`` is."""
+    """This worker's part of a checkpoint's tensor, sharded as ``like`` is, or all of it."""
     if not isinstance(like, DTensor) or tensor.shape != like.shape:
         return tensor.clone()
     return distribute_tensor(

@@ -46,7 +46,7 @@ def make_manifest(spec: RunSpec, shards: Shards) -> Manifest:
 
 
 def differences(theirs: Manifest, ours: Manifest) -> list[str]:
-    """In words, which parts of two specifications of a run differ."""
+    """The parts in which two specifications of a run differ, in words."""
     words = []
     for part in {**ours.parts, **theirs.parts}:
         then, now = (manifest.parts.get(part) for manifest in (theirs, ours))

@@ -23,7 +23,7 @@ MIN_NORMS = 20  # before a step may be skipped
 
 
 def learning_rate_factor(optim: Optim, step: int, steps: int) -> float:
-    """Of ``optim.lr``, at a step (from 0) of ``steps``."""
+    """The factor on ``optim.lr`` at a step (from 0) of ``steps``."""
     if optim.schedule is Schedule.wsd:
         return schedule.wsd(step, optim.warmup_steps, optim.decay, steps)
     return schedule.cosine(step, optim.warmup_steps, steps)
@@ -34,7 +34,7 @@ def full(norm: Tensor) -> Tensor:
 
 
 def norm_of(parameters: Iterable[Tensor]) -> Tensor:
-    """The norm of these parameters' gradients."""
+    """The norm of the parameters' gradients."""
     gradients = [p.grad for p in parameters if p.grad is not None]
     return full(torch.nn.utils.get_total_norm(gradients))
 
@@ -58,14 +58,14 @@ class TrainingModule(L.LightningModule):
         compile_loss: bool = False,
         copied: Collection[str] = (),
     ) -> None:
-        """``end_of_text``: the id that every document starts with, for ``document_mask``;
-        ``copied``: names of the model's parameters that come from the run's parent.
+        """``end_of_text`` is the id that every document starts with, for ``document_mask``;
+        ``copied`` names the model's parameters that come from the run's parent.
         """
         super().__init__()
         self.training_loss = torch.compile(training_loss) if compile_loss else training_loss
         self.model, self.optim, self.run, self.steps = model, optim, run, steps
         self.end_of_text, self.copied = end_of_text, frozenset(copied)
-        self.windows: list[Tensor] = []  # ids of those in the current optimizer step
+        self.windows: list[Tensor] = []  # ids, in the current optimizer step
         self.logged: dict[str, list[Tensor]] = {}  # since the last row of the curve
         self.norms: list[float] = []  # of the last gradients, before they were clipped
 
@@ -77,8 +77,8 @@ class TrainingModule(L.LightningModule):
     def log(self, name: str, value: Any, *_: Any, **options: Any) -> None:
         """Log a number for the training curve, MLflow and the progress bar, on all workers alike.
 
-        Other than Lightning's, which averages over epochs and takes 0.3 ms a call: CurveCallback
-        averages over the steps, micro-batches and workers of a row, and waits for no GPU till then.
+        Lightning's own averages over epochs and takes 0.3 ms a call. Here CurveCallback averages
+        over the steps, micro-batches and workers of a row, and waits for no GPU till then.
         """
         if options.get("reduce_fx", "mean") not in ("mean", torch.mean):
             raise ValueError(f"{name}: rows of the curve are means")
@@ -109,7 +109,7 @@ class TrainingModule(L.LightningModule):
 
     @torch.compiler.disable  # type: ignore[untyped-decorator]
     def over_workers(self, value: Tensor) -> Tensor:
-        """The mean of a tensor over all workers."""
+        """Average a tensor over all workers."""
         reduced = self.trainer.strategy.reduce(value.clone(), reduce_op="mean")
         assert isinstance(reduced, Tensor)
         return reduced
@@ -122,7 +122,7 @@ class TrainingModule(L.LightningModule):
         return self.run.kappa_bits * risen
 
     def configure_gradient_clipping(self, optimizer: Any, *_: Any, **__: Any) -> None:
-        """By norm. Lightning's own refuses a fused optimizer under bf16, which scales nothing.
+        """Clip by norm. Lightning's own refuses a fused optimizer under bf16, which scales nothing.
 
         Raises NonFinite before the optimizer has stepped: the weights are still good.
         """

@@ -25,7 +25,7 @@ class MuonAndAdamW(Optimizer):
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         with torch.enable_grad():
             loss = closure() if closure else None
-        groups = iter(self.param_groups)  # those of a checkpoint, once one has been loaded
+        groups = iter(self.param_groups)  # a checkpoint's, once one has been loaded
         for part in self.parts:
             part.state = self.state
             part.param_groups = [next(groups) for _ in part.param_groups]
@@ -34,9 +34,9 @@ class MuonAndAdamW(Optimizer):
 
 
 def width_factor(optim: Optim, width: int) -> float:
-    """Factor on the learning rate of matrices whose input has ``width`` channels. It makes the
+    """The factor on the learning rate of matrices with ``width`` input channels. It makes the
     change of activations in a step independent of the width (Yang et al. 2023, arXiv 2310.17813):
-    the spectral norm of AdamW's update grows as the width, that of Muon's as its root.
+    the spectral norm of an update grows as the width under AdamW, as its root under Muon.
     """
     if optim.width_scaling is None:
         return 1.0

@@ -20,11 +20,11 @@ from pipelines.common.errors import UserError
 from pipelines.common.rng_streams import Purpose, generator
 
 SAMPLE = 4096  # tokens that a new latent is scaled on, and the first losses are measured on
-LATENT = "latent."  # of the names of its parameters
+LATENT = "latent."  # begins the names of its parameters
 
 
 def parent_identity(spec: RunSpec) -> dict[str, str]:
-    """Of a run's parent: its name and the hash of its weights; {} without one. Raises UserError."""
+    """The name of a run's parent and the hash of its weights; {} without one. Raises UserError."""
     start = spec.run.init_from
     if not start:
         return {}
@@ -40,7 +40,7 @@ def parent_identity(spec: RunSpec) -> dict[str, str]:
 
 
 def files_hash(files: list[Path]) -> str:
-    """Over the content of all of them; raises OSError."""
+    """Hash of the content of all files; raises OSError."""
     total = sha256()
     for path in files:
         with open(path, "rb") as file:
@@ -51,8 +51,8 @@ def files_hash(files: list[Path]) -> str:
 def copy_parent(
     model: FreeTransformer, spec: RunSpec, shards: Shards
 ) -> tuple[bool, dict[str, Tensor]]:
-    """Copy the weights of a run's parent into ``model``; returns whether its latent is still to
-    begin, and the padding of the parent's vocabulary. Raises UserError for a parent that does not
+    """Copy the weights of a run's parent into ``model``; returns whether its latent is still to be
+    started, and the padding of the parent's vocabulary. Raises UserError for a parent that does not
     fit.
     """
     start = spec.run.init_from
@@ -94,7 +94,7 @@ def copy_llama(model: FreeTransformer, path: Path, shards: Shards) -> dict[str, 
 
 
 def spelling(tokenizer: Tokenizer, ids: int) -> tuple[dict[str, int], Any]:
-    """What fixes the ids of a text, up to ``ids``, but for how it is split into words: some files
+    """What fixes a text's ids up to ``ids``, except how the text is split into words. Some files
     name the padding of a vocabulary, too.
     """
     model = json.loads(tokenizer.to_str())["model"]
@@ -105,9 +105,9 @@ def spelling(tokenizer: Tokenizer, ids: int) -> tuple[dict[str, int], Any]:
 def start_from_parent(
     model: FreeTransformer, spec: RunSpec, shards: Shards
 ) -> tuple[StartLosses, dict[str, Tensor]]:
-    """Give ``model`` the weights of the run's parent, and a latent that it lacks a quiet beginning;
-    returns what that costs, measured on the first windows of the training data, and the padding of
-    the parent's vocabulary. Raises UserError.
+    """Give ``model`` the weights of the run's parent, and a quiet start to a latent that the parent
+    lacks. Returns the losses of that start on the first windows of the training data, and the
+    padding of the parent's vocabulary. Raises UserError.
     """
     run, config = spec.run, model.config
     latent_begins, padding = copy_parent(model, spec, shards)

@@ -38,7 +38,7 @@ def publish(spec: RunSpec, manifest: Manifest) -> None:
 
 
 def link(source: Path, target: Path) -> None:
-    """A second name for a file, or a copy where the file system has no links."""
+    """Give a file a second name, or copy it where the file system has no links."""
     try:
         os.link(source, target)
     except OSError:

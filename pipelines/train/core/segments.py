@@ -1,8 +1,8 @@
 """The segments of a run's training, and the checkpoint that it goes on from.
 
-Under wsd every budget of a run decays from a trunk that all share, and the trunk is trained once:
-a segment follows the schedule of its budget from where the trunk has got to, leaves the trunk where
-its decay begins, and the next segment goes on from there. Any other run has one segment.
+Under wsd every budget of a run decays from a trunk that all share, and the trunk is trained once.
+A segment follows its budget's schedule from where the trunk has got to, and leaves the trunk where
+its decay begins. The next segment goes on from there. Any other run has one segment.
 
 resume/<experiment>/<run>/<hash of the specification>/
     00000120.ckpt              the trunk, and the last segment to its end: the newest two
@@ -36,8 +36,8 @@ class Segment:
     """Training on the schedule of one budget, to its end. All steps count from nothing."""
 
     budget: Budget
-    trunk: int  # steps that are the trunk's; of the last segment, which no other follows, all
-    keep: dict[int, int]  # the step where each smaller budget ends in it: its tokens, listed
+    trunk: int  # steps on the trunk; all of them for the last segment, which no other follows
+    keep: dict[int, int]  # by the step where it ends here: a smaller budget's listed tokens
 
     @property
     def steps(self) -> int:
@@ -70,7 +70,7 @@ def segments(spec: RunSpec) -> list[Segment]:
 
 
 def row_ends(segment: Segment, every: list[Segment]) -> set[int]:
-    """Steps at which a row of the curve ends, so that none is of the trunk and of a decay."""
+    """Steps at which a row of the curve ends, so that no row spans the trunk and a decay."""
     return {segment.steps, *(other.trunk for other in every)}
 
 
@@ -82,8 +82,8 @@ def steps_taken(training: list[Segment]) -> int:
 
 @dataclass
 class Start:
-    """What a run goes on from: its first segment that has not ended (or else its
-    last), and the newest checkpoint of that segment or of the trunk before it, if there is one.
+    """Where a run goes on: its first segment that has not ended (or else its last), and the newest
+    checkpoint of that segment or of the trunk before it, if there is one.
     """
 
     manifest: Manifest  # of the run
@@ -117,7 +117,7 @@ def find_start(spec: RunSpec, manifest: Manifest) -> Start:
 
 def name_others(manifest: Manifest) -> None:
     """Say why a run begins anew, if other specifications (code, settings, data or version of torch)
-    have left checkpoints of it. They stay, and are gone on from once what differs is restored.
+    left checkpoints. They stay; training goes on from them once what differs is restored.
     """
     if resume_checkpoints(manifest.resume):
         return
@@ -145,7 +145,7 @@ def newest_checkpoint(
     folder: Path, manifest: Manifest, until: float = inf
 ) -> tuple[Path, dict[str, Any]] | None:
     """The newest readable checkpoint of this very run up to a step, and its content. See read_own
-    for what of the manifest it fills in.
+    for the fields of the manifest that it fills in.
     """
     for path in reversed(numbered(folder)):
         if int(path.stem) > until:
@@ -156,10 +156,10 @@ def newest_checkpoint(
 
 
 def read_own(path: Path, manifest: Manifest, otherwise: str) -> dict[str, Any] | None:
-    """The content of a checkpoint, if there is one and it is of this very specification.
+    """The content of a checkpoint, if there is one and it has this very specification.
 
-    A damaged one is reported, with what is done ``otherwise``, and renamed. Fills in what of the
-    manifest is of the training's beginning: tracking_key and preregistration.
+    A damaged one is reported, with what is done ``otherwise``, and renamed. Fills in the fields of
+    the manifest that training has from its beginning: tracking_key and preregistration.
     """
     if not path.exists():
         return None

@@ -19,4 +19,4 @@ class StepCallback(L.Callback):
             self.on_step(trainer)
 
     def on_step(self, trainer: L.Trainer) -> None:
-        """After each optimizer step."""
+        """Called after each optimizer step."""

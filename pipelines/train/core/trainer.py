@@ -45,8 +45,8 @@ ROWS = 150  # of the training curve, at most, but for those that end for another
 
 @dataclass
 class Process:
-    """A process's rank among all that train, and what Lightning's Trainer must know of them:
-    their environment, too, or it takes for theirs the cluster's that this process was started on.
+    """A process's rank among all that train, and what Lightning's Trainer must know about them.
+    Without their environment it would take the one of the cluster that this process was started on.
     """
 
     rank: int = 0
@@ -203,7 +203,7 @@ class SegmentTraining:
             self.tracking.finish("FINISHED" if self.segment.last else "RUNNING")
 
     def explain(self, error: BaseException) -> str:
-        """In one line, what a user can mend; "" for a bug."""
+        """What a user can fix, in one line; "" for a bug."""
         if isinstance(error, NonFinite):
             return (
                 f"{self.spec.name}: the gradient is not finite at step {error.step}, whose batch "
@@ -256,7 +256,7 @@ def fit_segment(spec: RunSpec, process: Process, start: Start, watch: Watch | No
 
 
 def last_good(folder: Path, segment: Segment) -> str:
-    """In words, the checkpoint that a run which failed leaves behind."""
+    """The checkpoint that a failed run leaves behind, in words."""
     paths = (numbered(segment.folder(folder, step)) for step in (segment.trunk, segment.steps))
     newest = max(chain(*paths), key=lambda path: int(path.stem), default=None)
     return f"last good checkpoint: {newest}" if newest else "no checkpoint was written yet"
