@@ -1,4 +1,4 @@
-"""Hooks of MkDocs (mkdocs.yml): the site has all pages of the repository, at their own paths."""
+"""Hooks for MkDocs (mkdocs.yml): the site has all pages of the repository, at their own paths."""
 
 import re
 from pathlib import Path
@@ -13,24 +13,24 @@ LINK = re.compile(r"\]\((?!\w+:)([^)#]+)")
 
 
 def matching(patterns: tuple[str, ...]) -> list[str]:
-    """Paths in the repository."""
+    """Paths in the repository that match one of the patterns."""
     found = (path for pattern in patterns for path in sorted(ROOT.glob(pattern)))
     return [path.relative_to(ROOT).as_posix() for path in found]
 
 
 def titled(path: str) -> str | dict[str, str]:
-    """A page has its heading as title, but a README has the name of its folder."""
+    """Title a README by its folder; other pages have their heading as title."""
     *_, folder, file = ("", *path.split("/"))
     return {folder.replace("_", " "): path} if folder and file == "README.md" else path
 
 
 def anchor(heading: str, separator: str) -> str:
-    """As GitHub names it."""
+    """The anchor of a heading, as GitHub names it."""
     return re.sub(r"[^\w -]", "", heading.lower()).replace(" ", separator)
 
 
 def on_config(config: MkDocsConfig) -> None:
-    """Patterns in the navigation become the pages that no earlier line names."""
+    """Replace patterns in the navigation by the pages that no earlier line names."""
     named: set[str] = set()
 
     def expanded(entries: list[Any]) -> list[Any]:
@@ -50,7 +50,7 @@ def on_config(config: MkDocsConfig) -> None:
 
 
 def on_files(files: Files, *, config: MkDocsConfig) -> None:
-    """In place of docs/: all pages, and the files that they link to."""
+    """Replace docs/ by all pages, and the files that they link to."""
     for file in [file for file in files if file.src_dir == config.docs_dir]:
         files.remove(file)
     pages = matching(PAGES)

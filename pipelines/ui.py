@@ -28,8 +28,8 @@ RUNS = "workflowType=machine_learning"  # else MLflow shows traces of language-m
 
 
 def address(store: Store, base: str) -> str:
-    """Of the runs of the experiment in params.yaml, with their charts, bound against κ first; else
-    of all experiments.
+    """The address of the runs of the experiment in params.yaml, with their charts, bound against κ
+    first; or else of all experiments.
     """
     experiment = None
     with suppress(UserError):  # no params.yaml, or none that can be read
