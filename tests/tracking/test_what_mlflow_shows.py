@@ -18,14 +18,21 @@ from pipelines.artifacts.results import EvaluationResult, Figures, read
 from pipelines.artifacts.suite_results import TaskResult
 from pipelines.config.schema import Precision
 from pipelines.tracking import charts, journal as journal_module, live, system_metrics
-from pipelines.tracking.describe import experiment_note, run_note, run_params, run_tags
-from pipelines.tracking.journal import Journal, read_journal
+from pipelines.tracking.describe import (
+    experiment_note,
+    run_note,
+    run_params,
+    run_tags,
+    statement_tags,
+)
+from pipelines.tracking.journal import Journal, journals, open_journal, read_journal
+from pipelines.tracking.known import Known
 from pipelines.tracking.live import Tracking
 from pipelines.tracking.measured import benchmark, changed, evaluation_tags
 from pipelines.tracking.store import Store, run_pages, store_uri
 from pipelines.tracking.sync import Sync, reason
 from pipelines.tracking.system_metrics import SAMPLE_SECONDS, SystemMetrics
-from pipelines.tracking.tracked import Tracked
+from pipelines.tracking.tracked import Point, Tracked
 from tests.support.arrivals import arrives
 from tests.support.mutants import rejects
 from tests.support.training import RUN, tracked_runs
@@ -49,7 +56,15 @@ def run(project):
 def card(kappa=0.125, **changes):
     run = {"data": "target", "model": "m", "tokens": 100, "seed": 0, "budgets": []}
     run |= {"kappa_bits": kappa, "extra_blocks": 0} | changes
-    return Manifest("e", "name", run, {"latent_bits": 8, "latent_block": None}, 11, "d", "s")
+    architecture = {"latent_bits": 8, "latent_block": None, "latent": {"map": "table"}}
+    return Manifest("e", "name", run, architecture, 11, "d", "s")
+
+
+def smoke_with_a_name():
+    """The settings that fit ``card``."""
+    smoke = settings()
+    smoke.models["m"], smoke.runs["name"] = smoke.models["target_small"], smoke.runs[RUN]
+    return smoke
 
 
 def test_one_bound_for_every_arm_and_budget_against_tokens(project, run):
@@ -94,13 +109,13 @@ def test_what_makes_no_chart_is_in_tags_and_parameters(run):
 @arrives("compute", "precision")
 @rejects('describe.run_tags: «→not »manifest.run["kappa_bits"] «is None→»', "κ = 0 as a baseline")
 def test_kappa_is_a_number_that_a_baseline_has_not(workspace):
-    smoke = settings()
-    smoke.models["m"], smoke.runs["name"] = smoke.models["target_small"], smoke.runs[RUN]
+    smoke = smoke_with_a_name()
     smoke.compute.precision = Precision.bf16
     baseline, zero, free = (run_params(card(kappa), smoke) for kappa in (None, 0.0, 0.5))
     assert free["kappa_bits"] == free["kappa_axis"] == "0.5"
     assert zero["kappa_bits"] == zero["kappa_axis"] == "0.0"
-    assert free["precision"] == "bf16"
+    assert (free["precision"], free["steps"]) == ("bf16", "20")
+    assert free["architecture.latent.map"] == "table"
     assert "kappa_bits" not in baseline and baseline["kappa_axis"] == "-1"
     assert "None" not in {*baseline.values(), *free.values()}
     assert run_tags(card(None))["arm"] == "baseline"
@@ -123,6 +138,12 @@ def test_a_run_says_what_it_is_what_may_be_compared_and_what_made_it():
     assert "`dvc repro train@name`" in note
     assert tags["mlflow.source.type"] == "LOCAL"
     assert tags["mlflow.user"] and tags["mlflow.source.name"] == "dvc repro train@name"
+
+
+def test_what_is_asked_stands_in_the_description_and_in_tags(workspace):
+    asked = replace(settings(), question="Why?")
+    assert experiment_note(asked).startswith("Why?\n")
+    assert statement_tags(asked) == {"question": "Why?"}
 
 
 def test_a_user_may_replace_the_description_of_the_experiment_and_of_a_run(project, run):
@@ -183,6 +204,8 @@ def test_datasets_are_inputs_with_digest_source_and_context(run):
     held_out = inputs["target_validation"].dataset
     assert held_out.digest == manifest().data_hash
     assert json.loads(held_out.source) == {"uri": "data/tokens/target"}
+    known = Known.of(run, MlflowClient(store_uri()))
+    assert known.inputs == {(name, each.dataset.digest) for name, each in inputs.items()}
 
 
 def test_every_kept_checkpoint_is_a_logged_model_with_its_figures_by_dataset(project, run):
@@ -238,6 +261,56 @@ def test_the_view_of_charts_has_the_form_that_mlflow_shares():
     assert view["compareRunSections"] == [{**sections[0], "columns": 2}, *sections[1:]]
     fixed = {"deleted": False, "isGenerated": False, "runsCountToCompare": 100}
     assert all(fixed.items() <= chart.items() for chart in view["compareRunCharts"])
+
+
+def test_a_point_is_lacking_if_mlflow_has_none_or_another_value_where_that_may_change():
+    known = Known("id", "", ("RUNNING", None), points={("curve/ce", 1): 1.0, ("eval/kl", 1): 1.0})
+    values = (("curve/ce", 1.0), ("curve/ce", 2.0), ("eval/kl", 1.0), ("eval/kl", 2.0))
+    lacking = [known.lacks(Point(key, value, 0, 1)) for key, value in values]
+    assert lacking == [False, False, False, True]
+    assert known.lacks(Point("eval/kl", 1.0, 0, 2))
+
+
+def test_a_store_that_goes_away_and_comes_back_is_told_once_each(journal, monkeypatch, capsys):
+    monkeypatch.setattr(live, "Thread", Mock())
+    tracking = Tracking(journal)
+    tracking.sync = Mock(side_effect=[None, MlflowException("a"), MlflowException("a"), None, None])
+    assert [tracking.try_to_sync() for _ in range(5)] == [True, False, False, True, True]
+    said = capsys.readouterr().err
+    assert said.count("does not answer") == said.count("answers again") == 1
+
+
+def test_a_journal_goes_on_for_the_very_training_alone(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(journal_module, "run_params", lambda *_: {})
+    monkeypatch.setattr(journal_module, "statement_tags", lambda *_: {})
+    first = open_journal(card(), None, go_on=False)
+    assert len(first.run.key) == 12
+    for key, go_on, status, same in (
+        ("", False, "RUNNING", True),  # it was cut short
+        (first.run.key, True, "FINISHED", True),
+        ("another", True, "FINISHED", False),
+        ("", False, "RUNNING", True),  # the other one
+        ("", False, "FINISHED", False),
+    ):
+        before = Journal(card().resume / "tracking.jsonl")
+        before.set_status(status)
+        manifest = replace(card(), tracking_key=key)
+        found = open_journal(manifest, None, go_on)
+        assert (found.run.key == before.run.key) == same
+        assert manifest.tracking_key == found.run.key == (key or found.run.key)
+
+
+def test_journals_of_sweeps_are_of_no_experiment(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    live_one, published, of_sweep = (
+        Path(folder, "tracking.jsonl") for folder in ("resume/e/a/1", "checkpoints/e/a", "sweeps/s")
+    )
+    for path in (live_one, published, of_sweep):
+        path.parent.mkdir(parents=True)
+        path.touch()
+    assert [*journals()] == [live_one, published, of_sweep]
+    assert [*journals("e")] == [live_one, published] and [*journals("f")] == []
 
 
 def test_tries_become_rarer_while_the_store_is_away():
