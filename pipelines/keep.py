@@ -75,7 +75,7 @@ def differing(before: dict[str, Any], after: dict[str, Any], path: str = "") -> 
 
 
 def as_hydra(value: Any) -> str:
-    """A value in Hydra's grammar: JSON, but for the quotes around keys."""
+    """A value in Hydra's grammar: JSON without quotes around keys."""
     return re.sub(r'"([^"\\]+)":', r"\1:", dumps(value, separators=(",", ":"), ensure_ascii=False))
 
 
@@ -102,7 +102,7 @@ def command(experiment: str) -> str:
 
 
 def recorded_by(runs: list[RunResults], field: Callable[[Manifest], str]) -> str:
-    """A field that the trainings have recorded, with the names of the runs unless all agree."""
+    """A field that the trainings have recorded, with the runs' names unless all agree."""
     by_value: dict[str, list[str]] = {}
     for run in runs:
         by_value.setdefault(field(run.manifest) or "not recorded", []).append(run.name)

@@ -144,7 +144,7 @@ def total(plans: list[RunPlan]) -> str:
 
 
 def data_time(plans: list[RunPlan]) -> str:
-    """What stage data takes for the largest run, in words."""
+    """How long stage data takes for the largest run, in words."""
     tokens = max(p.tokens for p in plans)
     size = tokens * TEXT_PER_TOKEN
     hours = size / CORPUS_SPEED / 3600

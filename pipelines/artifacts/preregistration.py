@@ -1,7 +1,7 @@
 """What an experiment asked and expected when the training of a run began.
 
-It decides nothing, so the hash that tells trainings apart leaves it out. It is in the manifest of
-every checkpoint, from which a resumed run takes it over.
+It affects no result, so the hash that tells trainings apart leaves it out. Every checkpoint's
+manifest has it, and a resumed run takes it over from there.
 """
 
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""The dataclasses of results as JSON files, and their numbers by name."""
+"""Writes and reads the dataclasses of results as JSON files, and lists their numbers by name."""
 
 import json
 from dataclasses import fields, is_dataclass
@@ -34,7 +34,7 @@ def plain(value: Any) -> Any:
 
 
 def write(path: Path, content: Any, indent: int | None = 2) -> None:
-    """Write a dataclass, or plain data, as JSON, NaN as null; all of the file or nothing."""
+    """Write a dataclass, or plain data, as JSON with NaN as null; all of the file or nothing."""
     with replace_file(path) as file:
         file.write(dumps(plain(content), indent=indent).encode() + b"\n")
 

@@ -47,7 +47,7 @@ def alone(target: Path) -> Iterator[None]:
 @contextmanager
 def replace_file(target: Path) -> Iterator[BinaryIO]:
     """A new file that replaces ``target`` only when the block ends without error and its content is
-    on the disk: a full disk, a kill or a power cut leaves no half of a file there.
+    on the disk: a full disk, a kill or a power cut leaves no half-written file there.
     """
     partial = target.with_name(target.name + ".partial")
     try:

@@ -55,7 +55,7 @@ def stdout_is_closed() -> bool:
 
 
 def name_user() -> None:
-    """Set USER to the number of a user without a name, as in containers: DVC fails without one."""
+    """Set USER to the user's number if the user has no name, as in containers: DVC needs one."""
     try:
         getpass.getuser()
     except (KeyError, OSError):

@@ -172,7 +172,7 @@ class Arm:
         return over_seeds(present) if len(present) == len(self.runs) else None
 
     def bound(self, unit: str | None = None) -> OverSeeds:
-        """The figure to compare arms by."""
+        """The figure to compare arms by, over seeds."""
         return over_seeds([run.bound(unit or self.unit) for run in self.runs])
 
     def bounds(self, unit: str | None = None) -> list[float]:
@@ -216,7 +216,7 @@ def group_by_seed(runs: list[RunResults]) -> list[Arm]:
 
 
 def grouped(arms: Iterable[Arm], key: Callable[[Arm], Any]) -> dict[Any, list[Arm]]:
-    """Arms by what they have in common."""
+    """Group arms by a key."""
     groups = defaultdict(list)
     for arm in arms:
         groups[key(arm)].append(arm)

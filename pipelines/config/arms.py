@@ -67,6 +67,6 @@ def arm_key(name: str, runs: Mapping[str, Run]) -> str:
 
 
 def arm_name(group: list[str], runs: dict[str, Run]) -> str:
-    """What is left of the names <arm>_s<seed>, else the name of the first run."""
+    """The part that names <arm>_s<seed> have in common, else the name of the first run."""
     names = {name.removesuffix(f"_s{runs[name].seed}") for name in group}
     return names.pop() if len(names) == 1 else group[0]

@@ -1,4 +1,4 @@
-"""Read params.yaml, typed and validated: every mistake is one line that names the key."""
+"""Reads params.yaml, typed and validated: every mistake is one line that names the key."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict

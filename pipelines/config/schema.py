@@ -1,4 +1,4 @@
-"""The typed schema of an experiment: every setting, with its default, which stands here alone.
+"""The typed schema of an experiment: every setting, and the one place that has its default.
 
 Hydra composes ``conf/`` onto these types (hydra_plugins/schema.py), so that every default is in
 ``params.yaml``, where DVC sees it change. Every stage reads that file through

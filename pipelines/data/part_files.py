@@ -28,7 +28,7 @@ class PartFile:
 
 
 def write(task: PartFile) -> Iterator[int]:
-    """Write a part, unless it is there; raises UserError or OSError."""
+    """Write a part, unless it exists; raises UserError or OSError."""
     if not task.target.exists():
         content: list[Document] = [("", b"")] * len(task.rows)
         for number, file in enumerate(task.files):

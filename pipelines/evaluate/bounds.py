@@ -112,7 +112,7 @@ def score(
 ) -> DocumentScores:
     """Score the validation part, or as much of it as ``settings.tokens`` allows.
 
-    Raises UserError if nothing is there.
+    Raises UserError if it has no document.
     """
     context = model.config.context
     rows = rows_at_once(settings.batch_tokens, context)

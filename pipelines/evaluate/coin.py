@@ -1,5 +1,5 @@
-"""The coin flip by flip: P(next flip is a one) at each flip of a few held-out sequences, exactly,
-given the coin's hidden side, and by the model, without z or with several.
+"""P(next flip is a one) at each flip of a few held-out sequences: exactly, given the coin's hidden
+side, and by the model, without z or with several.
 """
 
 from typing import Any

@@ -27,8 +27,7 @@ def applies(context: Context) -> bool:
 
 
 def labelled_rows(shards: Shards, data: ProcessData) -> tuple[Tensor, Tensor]:
-    """The held-out rows (n, row) and their hidden labels (n,), drawn again as the corpus was.
-
+    """Draw the held-out rows (n, row) and their hidden labels (n,) again, as the corpus was drawn.
     Raises UserError if that gives other rows.
     """
     draw = PROCESSES[data.source].sample_labelled

@@ -40,7 +40,7 @@ class Graph:
 def read_graph() -> Graph:
     """The graph of the current folder's pipeline, with params.yaml as it is now.
 
-    Raises DvcException, for example where two stages write one path.
+    Raises DvcException, for example if two stages write one path.
     """
     with Repo(".") as repo:
         graph = repo.index.graph

@@ -53,7 +53,7 @@ class Analysis:
 
     @cached_property
     def designs(self) -> list[Designs]:
-        """Free Transformers that differ in the design of their latent alone."""
+        """Groups of Free Transformers that differ only in the design of their latent."""
         return designs(self.arms)
 
     @cached_property

@@ -48,7 +48,7 @@ TEMPLATES = Environment(
 
 
 def save_figures(drawn: Iterable[Picture], folder: Path) -> dict[str, str]:
-    """Write each as a PNG; returns them as data URIs, for a page that stands alone."""
+    """Write each picture as a PNG; returns them as data URIs, for a page that stands alone."""
     folder.mkdir()
     uris = {}
     for each in drawn:

@@ -23,7 +23,7 @@ from pipelines.report.wording import number
 
 
 def curve_rows(runs: list[RunResults]) -> list[dict[str, Any]]:
-    """Training bounds of all runs, one row a point, for `dvc plots`."""
+    """Training bounds of all runs, one row per point, for `dvc plots`."""
     return [
         {
             "run": run.name,

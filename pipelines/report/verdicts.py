@@ -141,7 +141,7 @@ def gain(against: Collection[Comparison], compared: list[Comparison]) -> str:
 
 
 def use_in_words(use: UseOfZ | None) -> str:
-    """What the encoder's z is worth to the decoder, and whether that is next to nothing."""
+    """What the encoder's z is worth to the decoder, and whether that is negligible."""
     if use is None:
         return "–"
     if parts := use.divided:
@@ -154,7 +154,7 @@ def use_in_words(use: UseOfZ | None) -> str:
 
 
 def reservations(arm: Arm, against: Collection[Comparison]) -> list[str]:
-    """What a reader of the arm's verdicts has to know."""
+    """What a reader of the arm's verdicts should know."""
     notes = []
     if arm.collapsed:
         notes.append(f"latent collapsed (seed {listed(map(str, arm.collapsed))})")

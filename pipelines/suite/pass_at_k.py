@@ -134,7 +134,7 @@ def equal_answers(task: RepeatedTask, metric: str) -> Callable[[Any, Any], bool]
 
 
 def distinct(answers: Sequence[Any], equal: Callable[[Any, Any], bool]) -> int:
-    """How many of ``answers`` are different from all before them."""
+    """How many of ``answers`` differ from all before them."""
     different: list[Any] = []
     for answer in dict.fromkeys(answers):
         if not any(equal(answer, other) for other in different):
@@ -143,7 +143,7 @@ def distinct(answers: Sequence[Any], equal: Callable[[Any, Any], bool]) -> int:
 
 
 def program_text(text: str) -> str:
-    """A program without blank lines, lines that are comments, and spaces that end lines."""
+    """A program without blank lines, comment lines and trailing spaces."""
     lines = (line.rstrip() for line in text.splitlines())
     return "\n".join(line for line in lines if not re.fullmatch(r"\s*(#.*)?", line))
 

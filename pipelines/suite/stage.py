@@ -207,7 +207,7 @@ def write_scores(folder: Path, results: SuiteResults, final: Scored) -> None:
 
 
 def score_run(spec: RunSpec, frozen: Frozen | None = None) -> None:
-    """Score a trained run; UserError, also if params.yaml has changed since it was ``frozen``."""
+    """Score a trained run; raises UserError, also if params.yaml has changed since ``frozen``."""
     progress = spec.beside_resume("suite")
     with alone(progress):
         series: list[Scored] = []

@@ -43,7 +43,7 @@ def harness_version() -> str:
 
 
 def version_of_ours() -> str:
-    """Hash of all that our own tasks are made of: prompts, data, code."""
+    """Hash of everything that our own tasks consist of: prompts, data, code."""
     fingerprint = Fingerprint()
     for file in Folder("tasks", str(OURS), "**", exclude=["__pycache__"]).entries():
         fingerprint.add_content(file)
@@ -127,7 +127,7 @@ def leaves(task: str, entries: Mapping[str, Entry]) -> Iterator[Entry]:
 
 @contextmanager
 def quiet(level: int = logging.WARNING) -> Iterator[None]:
-    """Silence the harness below ``level``, and show its progress bars on terminals alone."""
+    """Silence the harness below ``level``, and show its progress bars only on terminals."""
     logger = logging.getLogger("lm_eval")
     before = logger.level, lm_eval.api.task.tqdm
     logger.setLevel(level)

@@ -41,7 +41,7 @@ BOOTSTRAP = 1000  # draws for the standard error of a metric that has no closed 
 
 
 class Skipped(Exception):
-    """A task that cannot be run here; the message is one line: why, and how to mend it."""
+    """A task that cannot be run here; the message is one line: why, and how to fix that."""
 
 
 class Outcome(NamedTuple):

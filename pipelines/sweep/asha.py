@@ -14,7 +14,7 @@ from pipelines.sweep.outcome import FRACTION, TRAINING_BOUND
 
 
 class RememberedAsha(ASHAScheduler):
-    """Keeps ASHA's state in the file ``memory``, as Tuner.restore does not bring it back."""
+    """Keeps ASHA's state in the file ``memory``, because Tuner.restore does not bring it back."""
 
     def __init__(self, memory: Path, **settings: Any) -> None:
         own: Any = {"time_attr": FRACTION, "max_t": 1.0, "metric": TRAINING_BOUND, "mode": "min"}

@@ -69,7 +69,7 @@ def plain(settings: Any) -> Any:
 
 
 def without_defaults(value: Any, default: Any) -> Any:
-    """Settings without those that have their default."""
+    """Settings that differ from their defaults."""
     if not isinstance(value, dict) or not isinstance(default, dict):
         return value
     return {

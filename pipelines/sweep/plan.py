@@ -46,7 +46,7 @@ class SweepPlan:
 
     @property
     def first(self) -> RunSpec:
-        """A trial, for what is the same for all."""
+        """Any of the trials, for what they share."""
         return next(iter(self.trials.values()))
 
 

@@ -73,7 +73,7 @@ def text_tokenizer(key: str, data: TextData, train_parts: list[Path], path: Path
 
 
 def training_sample(parts: list[Path]) -> Iterator[bytes]:
-    """Text from the start of each part, SAMPLE bytes in all at most, shared out evenly."""
+    """Text from the start of each part, at most SAMPLE bytes in all, in equal shares."""
     left = SAMPLE
     for number, part in enumerate(parts):
         share = left // (len(parts) - number)

@@ -69,7 +69,7 @@ class Journal:
             self.append(row=row, system=machine())
 
     def set_status(self, status: str) -> None:
-        """RUNNING, FAILED, KILLED or FINISHED; a finished run stays finished."""
+        """Set RUNNING, FAILED, KILLED or FINISHED; a finished run stays finished."""
         if self.run.status not in ("FINISHED", status):
             self.append(status=status)
 

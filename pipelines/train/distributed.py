@@ -103,7 +103,7 @@ def fit_on_ray(spec: RunSpec, manifest: Manifest, callbacks: list[Any] | None = 
 
 
 def launch(spec: RunSpec, start: Start, worker: Worker, callbacks: list[Any] | None) -> None:
-    """One attempt; raises TrainingFailedError, and ends the MLflow run that rank 0 has begun."""
+    """Try once; raises TrainingFailedError, and ends the MLflow run that rank 0 has begun."""
     compute, storage = spec.experiment.compute, (spec.resume / "ray").resolve()
     shutil.rmtree(storage, ignore_errors=True)
     trainer = TorchTrainer(

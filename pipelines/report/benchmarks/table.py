@@ -1,4 +1,4 @@
-"""The arms of a family on the benchmarks of their suite, each beside the plain baseline.
+"""Compares the arms of a family with its plain baseline on the benchmarks of their suite.
 
 Differences count by the rule of ftmodel/analysis/differences.py, with the spread over seeds pooled
 over the family on the same task.

@@ -260,7 +260,7 @@ KEY = (
 
 
 def draw_figure4(rows: list[Row]) -> Figure:
-    """The sequences of each arm beside the paper's: fresh z boxed in blue, pinned z in green."""
+    """Draw each arm's sequences beside the paper's: fresh z boxed in blue, pinned z in green."""
     heights = [0.85 + sum(len(group) * LINE + 0.2 for _, group in row.ours.boxes) for row in rows]
     height = HEADER + sum(heights)
     figure = Figure(figsize=(PAGE, height), dpi=115)

@@ -48,7 +48,7 @@ def lines_of(sequence: CoinSequence) -> dict[str, list[list[float]]]:
 
 
 def coin_flip(runs: Mapping[str, list[CoinSequence]]) -> Figure:
-    """P(next flip is 1) against flips seen: a row per run, a column per held-out sequence."""
+    """Plot P(next flip is 1) against flips seen: a row per run, a column per held-out sequence."""
     columns = len(next(iter(runs.values())))
     shown = [(name, each) for name, coin in runs.items() for each in coin]
     figure, grid = panels(len(shown), columns, (4.2, 2.5), 0.9, sharex=True, sharey=True)
@@ -98,7 +98,7 @@ def labels(arm: Arm) -> dict[str, LabelFigures]:
 
 
 def label_in_bits(arms: list[Arm]) -> Figure:
-    """Mutual information of each latent bit with the hidden label, a panel a run, beside chance."""
+    """Plot each latent bit's mutual information with the hidden label beside chance, by run."""
     runs = {name: label for arm in arms for name, label in labels(arm).items()}
     figure, grid = panels(len(runs), 3, (3.7, 2.5), 0.5, sharey=True)
     for axes, (name, label) in zip(grid, runs.items(), strict=True):

@@ -154,7 +154,7 @@ def blind_frames() -> None:
 
 
 def refuse_ways_to_frames() -> None:
-    """Refuse, from now on, what leads to the frames of other code, and to run code in them."""
+    """From now on, refuse access to the frames of other code, and running code in them."""
     events = {
         "sys._getframe",  # collections, typing and logging go on without it after a ValueError
         "sys._current_frames",

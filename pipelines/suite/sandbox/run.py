@@ -76,8 +76,8 @@ class Verdict:
 
 
 def run_program(program: str, tests: str, limits: Limits | None = None) -> Verdict:
-    """Run ``program``, then ``tests``, which see the names it defined as they were at its end (a
-    global that a test makes it rebind looks unchanged to the next); one Verdict on both.
+    """Run ``program``, then ``tests``; one Verdict on both. Tests see the names it defined as they
+    were at its end (a global that a test makes it rebind looks unchanged to the next).
 
     The names that the tests define or import are theirs alone: a program that changes a global
     `check`, or uses a module that only its tests import, does not pass.

@@ -1,4 +1,4 @@
-"""What updates the weights: AdamW, or Muon for the matrices of blocks and AdamW for the rest."""
+"""The optimizers: AdamW, or Muon for the matrices of blocks and AdamW for the rest."""
 
 from collections.abc import Callable, Collection
 from typing import Any

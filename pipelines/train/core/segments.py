@@ -33,7 +33,7 @@ from pipelines.train.core.manifest import differences
 
 @dataclass(frozen=True)
 class Segment:
-    """Training on the schedule of one budget, to its end. All steps count from nothing."""
+    """Training on the schedule of one budget, to its end. Steps count from the run's start."""
 
     budget: Budget
     trunk: int  # steps on the trunk; all of them for the last segment, which no other follows
@@ -48,7 +48,7 @@ class Segment:
         return self.trunk == self.steps
 
     def folder(self, root: Path, step: int) -> Path:
-        """Where its checkpoint of a step belongs, below Manifest.resume."""
+        """The folder for its checkpoint of a step, below Manifest.resume."""
         return root if step <= self.trunk else root / f"decay-{self.budget.listed}"
 
 

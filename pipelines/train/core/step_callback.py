@@ -1,4 +1,4 @@
-"""Callbacks that are called once an optimizer step."""
+"""Callbacks that are called once per optimizer step."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ import lightning as L
 
 
 class StepCallback(L.Callback):
-    """Calls ``on_step`` once an optimizer step, however many micro-batches that takes."""
+    """Calls ``on_step`` once per optimizer step, however many micro-batches that takes."""
 
     step: int
 
