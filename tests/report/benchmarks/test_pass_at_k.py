@@ -106,6 +106,10 @@ def test_a_way_that_some_seed_has_not_is_left_out(tmp_path):
     found = table(tmp_path, {"base_s0": BASE, "free_s0": FREE, "free_s1": other}, runs=runs)
     rows = [(row.arm.name, row.sampling, len(row.arm.runs)) for row in found.rows]
     assert rows == [("base", TOKENS, 1), ("free", Z, 2)]
+    few = drawn(TOKENS, 0.2, 0.4, 0.5, samples=5)
+    del few["pass_at"]["10"]
+    found = table(tmp_path / "few", {"base": [few], "free_k1_2": FREE})
+    assert (found.samples, found.ks) == (5, [1])  # of the first
 
 
 @rejects("Analysis.comparisons_made: += «→0 * »sum", "comparisons of pass@k left out of the count")
@@ -117,8 +121,13 @@ def test_these_comparisons_are_counted_and_without_answers_nothing_is_shown(tmp_
 
 
 def test_the_page_and_the_table_of_runs_show_them(tmp_path):
-    analysis = analysis_of(write(tmp_path, SAMPLED))
+    folder = write(tmp_path, SAMPLED)
+    for name, entries in SAMPLED.items():
+        sampled = task(0.2, metric="em", sampled=entries)
+        write_suite(folder, name, {"sums": sampled, "terms": sampled})
+    analysis = analysis_of(folder)
     text = text_of(page.benchmarks, analysis)
+    assert text.index("pass@k is the probability") < text.index("each prompt of terms")
     both = "0.210 ± 0.020; +5.00 % (no difference) | 0.500 ± 0.020; **+25.00 % better**"
     row = f"| free_k1_2, κ = 1/2 | z and tokens | 0.8 | {both} | 0.900 ± 0.030 |"
     assert row in text.partition("10 answers to each prompt of sums")[2]

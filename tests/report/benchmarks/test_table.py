@@ -185,6 +185,7 @@ def test_an_arm_is_compared_if_all_its_seeds_were_scored_alike(tmp_path):
 def test_last_thirds_of_unlike_budgets_or_of_one_are_not_compared(tmp_path):
     found = late(tmp_path / "a", {2000: 0.9, 5500: 0.9, 6500: 0.9})
     assert found.last_third["facts"]["free"].difference is None
+    assert (len(found.compared()), found.compared(late=True)) == (1, [])
     base, free = late(tmp_path / "d", FREE).arms
     mixed = [Arm(arm.name, [arm.first, found.arms[1].first]) for arm in (base, free)]
     for control in (base, mixed[0]):  # the first seeds alone have the same budgets

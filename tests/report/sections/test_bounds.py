@@ -8,9 +8,11 @@ from pipelines.artifacts.results import Details, Estimate, EvaluationResult, Fig
 from pipelines.artifacts.run_results import RunResults
 from pipelines.compare.arms import Arm
 from pipelines.config.schema import AUTO, EvaluationConfig, Run
+from pipelines.report.analysis import Analysis
+from pipelines.report.blocks import Text
 from pipelines.report.sections.bounds import all_arms, bounds, how_to_read
 from pipelines.report.verdicts import findings
-from tests.compare.made_up import baseline
+from tests.compare.made_up import baseline, free_transformer
 from tests.support.mutants import rejects
 from tests.support.pages import by_name, tables
 from tests.support.results import PAIR, analysis_of, change, write_experiment
@@ -53,6 +55,11 @@ def test_the_largest_error_of_a_filter_is_beside_the_error_of_the_same_bound():
     _, words = how_to_read(arms, "bits_per_token", False, EvaluationConfig(particles=8))
     assert re.findall(r"\d\.\d{5}", words) == ["0.04000", "0.10000", "0.90000"]
     assert "of 2 filters of 8 particles, z proposed by the default rule" in words
+    arms[2].first.evaluation.bits_per_token = Figures(filtering=Estimate(1.0, 0.4))
+    _, words = how_to_read(arms, "bits_per_token", False, EvaluationConfig())
+    assert re.findall(r"\d\.\d{5}", words) == ["0.04000", "0.10000", "0.50000"]
+    _, words = how_to_read(arms[2:], "bits_per_token", False, EvaluationConfig())
+    assert re.findall(r"\d\.\d{5}", words) == ["0.00000", "0.40000", "0.00000"]
     settings = EvaluationConfig(particles=AUTO, filters=3)
     _, words = how_to_read(arms, "bits_per_token", False, settings)
     assert "of 3 filters, whose particles and proposal were found" in words
@@ -65,3 +72,26 @@ def test_a_gap_to_the_process_is_beside_bounds_by_the_token(unit, shown):
     (table,) = all_arms([arm], unit, EvaluationConfig())
     cells = by_name(table)["base"]
     assert cells.get("gap to exact, nats/token", "") == "0.1250 ± 0.0100" * shown
+    assert cells["H"] == "3"
+
+
+@pytest.mark.parametrize(("seeds", "single"), [(1, []), (2, ["single runs, bits per token"])])
+def test_single_runs_are_shown_beside_several_and_differences_where_there_are_any(seeds, single):
+    arms = [baseline("base", *[1.0] * seeds)]
+    arms += [free_transformer(name, *[bound] * seeds) for name, bound in (("a", 1.5), ("b", 0.5))]
+
+    def heads(blocks):
+        texts = [block.markdown for block in blocks if isinstance(block, Text)]
+        return [text.removeprefix("### text: ") for text in texts if text.startswith("###")]
+
+    assert heads(bounds(Analysis(arms[:1], EvaluationConfig()))) == ["bits per token", *single]
+    blocks = bounds(Analysis(arms, EvaluationConfig()))
+    differences = "differences from the baselines, bits per token"
+    assert heads(blocks) == ["bits per token", differences, *single]
+    shown = by_name([*tables(blocks)][1])
+    found = {name: row["from base (1,000 parameters)"] for name, row in shown.items()}
+    assert [words[:7] for words in found.values()] == ["+0.5000", "−0.5000"]
+    arms[0].first.evaluation.bits_per_byte = Figures(nll=Estimate(0.5, 0.0))
+    assert heads(bounds(Analysis(arms[:1], EvaluationConfig())))[:2] == [
+        "bits per byte", "bits per token"
+    ]  # fmt: skip

@@ -48,7 +48,10 @@ def test_a_setting_that_repeats_the_models_is_no_other_design(tmp_path):
 
 def test_the_table_has_a_row_for_each(analysis, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    write_shards(tmp_path / "data/tokens/target", [[0, 1]], vocab_size=29)
+    vocabulary = 4_000_000_000  # in whose FLOPs a millionth is seen
+    write_shards(tmp_path / "data/tokens/target", [[0, 1]], vocab_size=vocabulary)
+    for measured in (each.evaluation for each in analysis.runs if each.evaluation.pinned):
+        measured.pinned = replace(measured.pinned, noise=0.25)
     (table,) = tables(designs(analysis))
     rows = list(by_name(table).values())
     assert [row["arm"] for row in rows] == ["free", "linear", "residual"]
@@ -60,6 +63,7 @@ def test_the_table_has_a_row_for_each(analysis, tmp_path, monkeypatch):
     assert linear["− baseline"] == "−0.0500, lower"
     assert linear["− larger baseline"] == "−0.0400, lower"
     assert (linear["valid"], linear["spread"]) == ("1.00", "2.5 → 2.5")
+    assert (linear["recovery"], linear["noise"]) == ("1.75", "0.25")
     # 65 tokens a step at 32.5, 65 and 130 a second: 4 s, whichever arm; then twice as fast
     arm = analysis.arms[[arm.name for arm in analysis.arms].index("linear")]
     assert linear["tokens/s in training"] == f"{arm.trained_tokens / 4:,.0f}"
@@ -75,7 +79,7 @@ def test_the_table_has_a_row_for_each(analysis, tmp_path, monkeypatch):
     configs = {arm.name: arm.first.config for arm in analysis.arms}
     assert configs["linear"].latent_bits == 40
     for row in rows:  # of the design and the vocabulary of the data
-        flops = flops_per_token(configs[row["arm"]], 29).total
+        flops = flops_per_token(configs[row["arm"]], vocabulary).total
         assert row["FLOPs/token"] == f"{flops / 1e6:.2f} M"
 
 

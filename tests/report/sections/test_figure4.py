@@ -1,5 +1,6 @@
 """Figure 4: scores over seeds, the paper's beside them, what is drawn, and figure4.csv."""
 
+from dataclasses import replace
 from math import nan
 
 import pytest
@@ -16,9 +17,12 @@ from pipelines.report.sections.figure4 import (
     PINNED,
     Row,
     draw_figure4,
+    figure4_csv,
     figure4_rows,
     mean_scores,
+    our_panel,
     read_paper,
+    score_rows,
     scores_by_seed,
     target_scores,
 )
@@ -26,6 +30,8 @@ from tests.support.figures import check_figure
 from tests.support.mutants import rejects
 from tests.support.pages import check_report, numbers
 from tests.support.results import (
+    GROUP,
+    analysis_of,
     arms_of,
     change,
     make_report,
@@ -60,7 +66,24 @@ def test_scores_are_means_over_seeds_and_the_ratio_the_mean_of_ratios(seeded):
     assert [seed["noise_pinned"] is None for seed in scores_by_seed(row.arm)] == [False, True]
     assert found["noise_pinned"] == 0.25  # of the seed that has it
     assert numbers(row.ours.summary)[-2:] == ["2", "0"]  # seeds, and the one that is shown
-    assert row.ours.fresh[0].startswith("A>")
+    assert row.ours.fresh == GROUP[:5]
+    both, alone = row, replace(row, arm=Arm("free", row.arm.runs[:1]))
+    assert [line["seed"] for line in score_rows(both)] == ["mean of 2", "0", "1"]
+    assert [line["seed"] for line in score_rows(alone)] == ["0"]
+    assert our_panel(alone.arm).note == ""
+
+
+def test_baselines_come_first_and_the_paper_is_beside_its_thresholds(tmp_path):
+    runs = {"free": run(kappa=1.0), "zero": run(kappa=0.0), "base": run()}
+    analysis = analysis_of(write_experiment(tmp_path, runs, {}))
+    arms = sorted(analysis.arms, key=lambda arm: [*runs].index(arm.name))
+    rows = figure4_rows(arms, read_paper())
+    shown = [(row.arm.name, row.ours.groups, row.paper and row.paper.groups) for row in rows]
+    paired = "2 + 2 × 8"
+    assert shown == [("base", "2 × 8", None), ("zero", paired, None), ("free", paired, "1 + 2 × 5")]
+    lines = figure4_csv(analysis)
+    assert [line.get("groups") for line in lines] == [2] * 3 + [None] * 4
+    assert [line.get("group_size") for line in lines] == [8] * 3 + [None] * 4
 
 
 def test_nothing_is_divided_by_a_spread_of_zero():

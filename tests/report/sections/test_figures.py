@@ -69,7 +69,8 @@ def test_iwae_is_drawn_above_the_filtering_bound(tmp_path):
 def test_heat_map_shows_each_bit_of_runs_with_different_h(tmp_path):
     figure = heat_map({"three": [0.1, 0.2, 0.3], "five": [0.5] * 5})
     check_figure("kl_per_bit", figure, tmp_path)
-    wide = heat_map({"wide": [0.1] * 24})
+    wide = heat_map({"wide": [0.1] * 23 + [0.01]})
+    assert [text.get_color() for text in wide.axes[0].texts[-2:]] == ["white", "#1f2937"]
     assert wide.axes[0].texts[0].get_fontsize() == pytest.approx(170 / 24)
     shown, bar = (axes.get_position() for axes in wide.axes)
     assert 0.75 < shown.width < shown.x1 < bar.x0 < bar.x1 < 1

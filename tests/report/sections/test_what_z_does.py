@@ -10,7 +10,10 @@ from ftmodel.analysis.bit_information import NetInformation
 from ftmodel.analysis.permutation import Chance
 from pipelines.artifacts.latent_results import Clusters, Steering
 from pipelines.artifacts.results import Estimate, LabelFigures
-from pipelines.report.sections.bits import bit_information, net_bits, persistence
+from pipelines.config.schema import EvaluationConfig
+from pipelines.report.analysis import Analysis
+from pipelines.report.sections import all_sections, hidden_causes
+from pipelines.report.sections.bits import bit_information, by_lag, net_bits, persistence
 from pipelines.report.sections.hidden_causes import label_in_bits, label_verdict
 from pipelines.report.sections.what_z_does import (
     judged,
@@ -20,11 +23,13 @@ from pipelines.report.sections.what_z_does import (
     swap,
 )
 from pipelines.report.style import styles
+from tests.compare.made_up import free_transformer
 from tests.support.figures import check_figure
 from tests.support.pages import check_report, tables, text_of
 from tests.support.results import (
     analysis_of,
     change,
+    in_folder,
     make_report,
     run,
     write_experiment,
@@ -86,10 +91,13 @@ def test_contexts_are_shown_as_text(analysis):
     assert title in text
 
 
-def test_of_baselines_alone_there_is_no_section(analysis):
+def test_of_baselines_alone_there_is_no_section(analysis, folder):
     alone = replace(analysis, arms=[arm for arm in analysis.arms if arm.baseline])
     topics = (bit_information, swap, sequence_z, steering)
     assert not any(topic(alone) for topic in topics)
+    with in_folder(folder):
+        shown = {section.name for section in all_sections(alone)}
+    assert "bounds" in shown and not shown & {topic.__name__ for topic in topics}
 
 
 SAME = Estimate(0.5, 0.1)
@@ -150,6 +158,25 @@ def test_more_arms_than_colours_have_a_panel_each(number, tmp_path):
     arms = [SimpleNamespace(name=f"free_{i}", runs=[measured]) for i in range(number)]
     figure = persistence(arms, styles(arm.name for arm in arms))
     check_figure(f"persistence_of_{number}", figure, tmp_path)
+    assert len(persistence(arms[:8], styles(arm.name for arm in arms)).axes) == min(number, 1)
+
+
+def test_a_lag_that_a_run_lacks_is_a_dash_and_what_is_subtracted_is_of_lag_1():
+    other = NetInformation(0.5, nan, 0.3, 0.4)
+    runs = [
+        SimpleNamespace(name=name, evaluation=SimpleNamespace(persistence=found))
+        for name, found in (
+            ("a", {1: NetInformation(0.25, nan, 0.02, 0.003), 2: other}),
+            ("b", {0: other, 2: other}),
+            ("c", None),
+        )
+    ]
+    (table,) = by_lag(runs)
+    assert table.rows == [
+        ["a", "–", "0.2500", "0.5000", "0.0200", "0.0030"],
+        ["b", "0.5000", "–", "0.5000", "–", "–"],
+        ["c", *"–––––"],
+    ]
 
 
 def label(p, whole_p=0.9, bits=0.5):
@@ -171,6 +198,7 @@ def arm(*labels):
     [
         ([label(0.9, 0.01)], "1 of 1 runs", "p = 0.02", "0.50"),
         ([label(0.03, 0.04)], "not shown", "p = 0.06", "0.50"),
+        ([label(0.025)], "not shown", "p = 0.05", "0.50"),
         ([label(0.8)], "not shown", "p = 1", "0.50"),
         ([label(0.001), label(0.9, 0.002)], "2 of 2 runs", "p ≤ 0.004", "0.50"),
         ([label(0.2), label(0.3)], "not shown", "p ≥ 0.4", "0.50"),
@@ -191,3 +219,7 @@ def test_three_panels_of_labels_stand_side_by_side_on_one_scale():
 
 def test_a_panel_a_run_with_chance_beside_its_bits(tmp_path):
     check_figure("label", label_in_bits([arm(label(0.001), label(0.2))]), tmp_path)
+    free = free_transformer("free", 1.0)
+    free.first.evaluation.label = label(0.001)
+    found = hidden_causes.label(Analysis([free], EvaluationConfig()))
+    assert [[row[0] for row in table.rows] for table in tables(found)] == [["free"], ["free_s0"]]
