@@ -115,8 +115,10 @@ def test_memory_is_that_of_one_worker_with_its_micro_batch(name, setting, micro_
 
 def test_a_number_has_the_digits_that_matter():
     sizes = {3 * 2**29: "1.5", 2**40: "1024.0", 0.05 * GIB: "0.1", GIB / 64: "0.016", 0: "0.0"}
+    sizes[1] = "9.3e-10"
     assert [*map(gib, sizes)] == [*sizes.values()]
     numbers = {999: "999", 1000: "1 k", 1e6: "1 M", 1_234_567: "1.235 M", 1e9: "1 B"}
+    numbers |= {999_999: "1000 k", 999_999_999: "1000 M"}
     assert [*map(short, numbers)] == [*numbers.values()]
     assert [*map(format_days, (12.34, 0.1, 0.0996))] == ["12.34", "0.10", "0.1"]
 
@@ -134,7 +136,7 @@ def test_a_worker_with_a_share_of_a_gpu_has_that_share_of_its_speed_and_memory()
     alone, shared = (
         planned("baseline", *one, f"compute.gpus_per_worker={g}", memory=limit) for g in (1, 0.5)
     )
-    assert (alone.gpus, shared.gpus) == (1, 0.5)
+    assert (alone.gpus, shared.gpus, planned("baseline", *one).gpus) == (1, 0.5, 1)
     assert shared.days == pytest.approx(2 * alone.days)
     assert (alone.fits, shared.fits) == (True, False)
 
