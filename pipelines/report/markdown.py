@@ -41,7 +41,7 @@ def one(block: Block) -> str:
 
 def table(head: list[str], rows: list[list[str]]) -> str:
     """A table in Markdown, with columns of numbers aligned on the right."""
-    columns = list(zip(*rows, strict=True)) or [()] * len(head)
+    columns = list(zip(*rows, strict=True))
     sides = [
         "---:" if i and all(map(NUMBERS.fullmatch, column)) else "---"
         for i, column in enumerate(columns)

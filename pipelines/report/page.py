@@ -40,7 +40,7 @@ from pipelines.tracking.store import run_pages
 
 TEMPLATES = Environment(
     loader=FileSystemLoader(Path(__file__).with_name("templates")),
-    autoescape=lambda name: ".html" in (name or ""),
+    autoescape=True,
     undefined=StrictUndefined,
     trim_blocks=True,
     lstrip_blocks=True,

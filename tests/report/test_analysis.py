@@ -1,18 +1,26 @@
 """What a report is made from is computed once; and the table for the terminal."""
 
+from dataclasses import replace
+from math import sqrt
+from pathlib import Path
 from unittest.mock import Mock
 
+import pytest
+
+from ftmodel.designs.hinge import LN2
+from ftmodel.synthetic.target_scores import Scores
+from pipelines.artifacts.curve import CurveRow
 from pipelines.compare import comparison
 from pipelines.config.schema import EvaluationConfig
 from pipelines.report import analysis
 from pipelines.report.benchmarks import table
 from pipelines.report.headline import picture
 from pipelines.report.sections import all_sections
-from pipelines.report.tables import summary_row
+from pipelines.report.tables import arm_row, curve_rows, kl_share, sampling, summary, summary_row
 from pipelines.report.verdicts import findings
 from tests.compare.made_up import baseline, free_transformer
 from tests.support.mutants import rejects
-from tests.support.pages import tables
+from tests.support.pages import by_name, tables
 from tests.support.results import analysis_of, in_folder, run, task, write_experiment, write_suite
 
 
@@ -33,9 +41,9 @@ def test_every_comparison_is_computed_once_a_report(tmp_path, monkeypatch):
     shared = analysis_of(tmp_path)
     with in_folder(tmp_path):
         assert picture(shared) and all_sections(shared)
-        heads = [table.head for table in tables(findings(shared))]
-    scored = ["benchmarks against the baseline" in head for head in heads]
-    assert scored == [True, False]  # where a suite was
+        found = [by_name(table) for table in tables(findings(shared))]
+    cells = [row.get("benchmarks against the baseline") for rows in found for row in rows.values()]
+    assert cells == ["–", "no difference on 1, of 1", None, None]  # where a suite was
     assert shared.comparisons_made == 3
     assert [mock.call_count for mock in once] == [1, 1, 1]
     assert budgets.call_count == 2  # one for each data set
@@ -57,3 +65,41 @@ def test_the_line_of_an_arm_says_what_its_z_is_worth_unless_kappa_pays_for_nothi
     uses = analysis.Analysis(arms, EvaluationConfig()).uses
     cells = [summary_row(arm, uses.get(arm.name))["use of z"] for arm in arms]
     assert cells == ["50%", "–", "0% (ignored)", "–"]
+    (use,) = analysis.Analysis(arms[:1], EvaluationConfig()).uses.values()
+    assert kl_share(replace(use, kl=replace(use.kl, mean=0.0))) == 0.0
+
+
+def scored(arm, *scores):
+    for run_of, valid in zip(arm.runs, scores, strict=True):
+        run_of.source = "target"
+        run_of.evaluation.fresh = Scores(valid, 8.0, 0.5, 2, 8)
+        run_of.evaluation.pinned = Scores(valid, 1.0, 0.375, 2, 8)
+    return arm
+
+
+def test_a_row_has_every_figure_of_an_arm():
+    arm = scored(free_transformer("free", 1.0, 1.5, se=0.25), 0.625, 0.625)
+    arm.runs[1].evaluation.collapsed = 1
+    assert summary_row(arm, None) == {
+        "arm": "free (1 of 2 collapsed)", "data": "text", "κ": "1", "seeds": "2: 0.3536",
+        "bits/byte": "–", "bits/token": "1.2500 ± 0.2500", "KL bits": "0.5000", "use of z": "–",
+        "gap": "–", "valid": "0.62", "pinned": "0.12", "noise": "0.38",
+    }  # fmt: skip
+    row = arm_row(arm)
+    name = "filtering_bits_per_token"
+    found = (row[name], row[f"{name}_se"], row[f"{name}_spread"], row["collapsed"])
+    assert found == pytest.approx((1.25, 0.25, sqrt(0.125), 1))
+    base = baseline("base", 1.0)
+    assert "collapsed" not in arm_row(base)
+    alone = summary(analysis.Analysis([base], EvaluationConfig()), Path("page"))
+    assert alone.splitlines()[1].split() == ["base", "text", "1", "1.0000", "±", "0.0000"]
+    arm.first.curve = [CurveRow(1, 9, 1.0, 2 * LN2, 0.001, 1.0)]
+    assert curve_rows(arm.runs[:1])[0]["ce_bits_per_token"] == pytest.approx(2)
+
+
+def test_the_arm_to_sample_is_the_one_with_most_use_and_valid_generations():
+    """Of an arm that has no share of valid ones, all count as valid."""
+    arms = [scored(free_transformer("used", 1.45), 0.3), free_transformer("text", 1.15)]
+    arms.append(scored(free_transformer("valid", 1.2), 1.0))
+    for number, best in ((2, "text_s0"), (3, "valid_s0")):
+        assert best in sampling(analysis.Analysis(arms[:number], EvaluationConfig()))

@@ -17,9 +17,10 @@ from pipelines.report.blocks import (
 )
 from pipelines.report.html import character_kinds, html
 from pipelines.report.markdown import escaped, written
+from pipelines.report.page import TEMPLATES
 from tests.support.mutants import rejects
 
-HOSTILE = "<script>x()</script>\n\n<img src=x onerror=x()> ``` ````\n```\n</pre></details>\x1b"
+HOSTILE = "<script>x()</script>\n\n<img src=x onerror=x()> ```\n````\n</pre></details>\x1b"
 
 
 def page(*blocks, **images):
@@ -78,6 +79,8 @@ def test_text_of_others_in_a_cell_or_paragraph_stands_for_itself():
     made = page(Table(["x"], [[cell]]), Text(cell))
     assert made.count("<td") + made.count('<th scope="row"') == 1
     assert not any(tag in made for tag in ("<script", "<img", "<strong", "<a "))
+    template = TEMPLATES.get_template("explorer.html.jinja")
+    assert HOSTILE not in template.render(title=HOSTILE, families=[])
 
 
 def test_sequences_are_coloured_by_kind():

@@ -3,7 +3,8 @@
 import json
 import re
 
-from pipelines.report.explorer import explorer_families
+from pipelines.report.explorer import explorer_families, generations
+from tests.compare.made_up import baseline
 from tests.support.mutants import rejects
 from tests.support.pages import numbers
 from tests.support.results import analysis_of, change, run, write_experiment
@@ -44,16 +45,23 @@ def test_what_a_model_writes_cannot_leave_the_data(small):
 
 
 def test_arms_with_other_prompts_are_apart(tmp_path):
-    runs = {"base": run("text"), "long": run("text", model="large"), "none": run("text", 0.5)}
+    runs = {"sums": run(), "base": run("text"), "none": run("text", 0.5)}
+    runs["long"] = run("text", model="large")
     folder = write_experiment(tmp_path, runs, {})
     other = [{"prompt": "longer", "fresh": ["x"]}]
     change(folder, "long", "details.json", generations=other)
     change(folder, "none", "details.json", generations=[])
     found = explorer_families(analysis_of(folder))
     assert [(family["name"], family["prompts"], len(family["arms"])) for family in found] == [
+        ("target", ["A>", "B>"], 1),
         ("text (small)", ["if a <b> &", "for"], 1),
         ("text (large)", ["longer"], 1),
     ]
+
+
+def test_of_several_seeds_the_first_is_shown_and_named():
+    words = [generations(baseline("base", *[0.5] * seeds))["seeds"] for seeds in (1, 2)]
+    assert words == ["by seed 0", "by seed 0, the first of 2 seeds"]
 
 
 def test_without_generations_the_page_says_so(bare):

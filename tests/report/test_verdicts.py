@@ -2,15 +2,17 @@
 
 import re
 from math import nan
+from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 
 from pipelines.compare.use_of_z import uses_of_z
 from pipelines.config.schema import EvaluationConfig
 from pipelines.report.analysis import Analysis
-from pipelines.report.sections.kappa import collapse_at_large_kappa, direction
+from pipelines.report.sections.kappa import collapse_at_large_kappa, direction, kappa
 from pipelines.report.tables import use_cell
-from pipelines.report.verdicts import answer, caveat, use_in_words, verdicts
+from pipelines.report.verdicts import answer, caveat, on_benchmarks, use_in_words, verdicts
 from tests.compare.made_up import baseline, free_transformer
 from tests.support.mutants import rejects
 from tests.support.pages import by_name, numbers
@@ -45,8 +47,10 @@ def test_verdict_from_bounds_and_errors(tmp_path):
         "close": ["0.5190 ± 0.0100, filter ± 0.00050", "+0.0190 ± 0.0100", "no difference"],
         "high": ["0.5300 ± 0.0100, filter ± 0.00050", "+0.0300 ± 0.0100", "**higher**"],
     }
-    unknown = analysis_of(write_experiment(tmp_path / "b", PAIR, {"free": 0.1}, se=nan))
-    assert table(unknown)["free"]["verdict"] == "not known"
+    unknown = table(analysis_of(write_experiment(tmp_path / "b", PAIR, {"free": 0.1}, se=nan)))
+    assert unknown["free"]["verdict"] == "not known"
+    assert "use of z, bits per token" in unknown["free"]
+    assert "right answers" not in unknown["free"]
 
 
 def test_baselines_of_several_models_share_a_column():
@@ -78,6 +82,7 @@ def test_a_random_prefix_is_a_rival_with_a_column_of_its_own():
         ([[0.5] * 3, [0.4] * 3, [0.3] * 3], ["free_1", "free_2"], ["3", "0.1000", "0.2000"],
          ["only large gains"]),
         ([[0.5] * 4] * 3, [], ["4"], []),
+        ([[0.5], [0.5] * 4], [], ["1", "4"], []),
     ],
 )  # fmt: skip
 def test_the_sentence_names_the_arms_with_a_lower_bound(bounds, arms, figures, warnings):
@@ -88,6 +93,9 @@ def test_the_sentence_names_the_arms_with_a_lower_bound(bounds, arms, figures, w
     assert numbers(re.sub("free_.", "", said)) == figures
     some = ("one seed", "nother seed", "only large gains")
     assert [words for words in some if words in said] == warnings
+    if figures == ["0.0500"]:
+        one = "free_2 has a significantly lower bound than its baseline, by 0.0500 bits per token"
+        assert one in said
 
 
 @pytest.mark.parametrize(
@@ -106,7 +114,7 @@ def test_seeds_and_how_many_comparisons_were_made_are_said():
         for each in (arms[:1], [baseline("base", 0.5), *arms], [baseline("base", 0.5, 0.6), *arms])
     )
     assert "3 comparisons were" in caveat_of(one)
-    assert "comparisons" not in caveat_of(alone)
+    assert len(caveat(alone)) == 1  # errors: there is no comparison, and nothing is loose
     assert len(caveat(several)) == len(caveat(one)) + 1  # what several seeds are for
 
 
@@ -133,7 +141,13 @@ def test_a_gain_that_a_further_block_also_gives_is_called_so(bounds, words, doub
     analysis = controlled(*bounds)
     assert table(analysis)["free"]["gain"] == words
     assert ("that z explains the gain of" in answer("text", analysis)) == bool(doubt)
-    assert doubt in answer("text", analysis)
+    assert doubt in answer("text", analysis) and "plus" not in answer("text", analysis)
+
+
+def test_a_gain_is_held_against_the_baseline_with_most_further_blocks():
+    arms = [baseline("one", 0.45, extra_blocks=1), baseline("two", 0.3, extra_blocks=2)]
+    rows = table(made(baseline("base", 0.5), *arms, free_transformer("free", 0.4)))
+    assert rows["free"]["gain"] == "further blocks gain too"
 
 
 def test_a_control_of_fewer_parameters_says_nothing_of_parameters():
@@ -173,6 +187,8 @@ def against_kappa(bounds=WORSE, ces=BETTER, loose=0.0, designs=()):
     [
         ({}, ["falls", "κ = 2 and 3", "shown"]),
         ({"ces": [0.5, 0.3, 0.6, 0.5]}, ["ends where it began", "κ = 2 and 3", "not shown"]),
+        ({"ces": [0.5, 0.3, 0.6, 0.4]},
+         ["falls, though not at every step", "κ = 2 and 3", "shown"]),
         ({"bounds": [0.5, 0.49, 0.48, 0.4]}, ["falls", "none", "not shown"]),
         # at κ = 2 the bound is 0.1 above, and that loose
         ({"loose": 0.15}, ["falls", "κ = 3", "shown"]),
@@ -224,6 +240,28 @@ def test_a_filter_that_is_not_tight_to_a_tenth_of_the_documents_error_is_named(f
         assert numbers(note) == told and note.startswith("bound not tight") == bool(told)
 
 
+def test_what_kappa_does_is_told_of_two_values_and_with_a_baseline_alone(monkeypatch):
+    monkeypatch.setattr("pipelines.report.sections.kappa.figures_against_kappa", Mock())
+    base = baseline("base", 0.5)
+    one, two = (free_transformer(str(k), 1.0, kappa=k) for k in (1, 2))
+    kinds = [
+        [type(block).__name__ for block in kappa(made(*arms))]
+        for arms in ((base, one), (one, two), (base, one, two))
+    ]
+    assert kinds == [[], ["Picture"], ["Picture", "Text", "Table"]]
+
+
+def test_benchmarks_that_differ_are_counted_and_named():
+    verdicts = {"a": "better", "b": "better", "c": "worse", "d": "no difference", "e": None}
+    final = {key: {"free": SimpleNamespace(verdict=verdict)} for key, verdict in verdicts.items()}
+    tasks = [SimpleNamespace(key=key, name=key.upper()) for key in "abcdef"]
+    suite = SimpleNamespace(tasks=tasks, final=final | {"f": {}})
+    found = on_benchmarks([suite], SimpleNamespace(name="free"))
+    assert found == ["better on 2 (A and B)", "worse on 1 (C)", "no difference on 1", "of 4"]
+    assert on_benchmarks([], SimpleNamespace(name="free")) == []
+
+
 def test_a_trend_may_rise():
     assert direction([1, 1.5, 2]) == "rises"
+    assert direction([2, 2, 1]) == "falls, though not at every step"
     assert direction([1, 2, 1.5]) == "rises, though not at every step"

@@ -69,7 +69,7 @@ def details(arm: Arm) -> list[LatentDetails]:
 def start_row(arm: Arm) -> list[dict[str, str]]:
     """A row: how much of the start z tells, and by which position it tells half of that."""
     known, entropy = over(arm, "start_bits"), over(arm, "start_entropy_bits")
-    if not known or not entropy:
+    if not known:
         return []
     bits = max(0.0, fmean(known))  # information is never less
     spread = f", spread {stdev(known):.2f}" if len(known) > 1 else ""

@@ -7,6 +7,8 @@ import pytest
 
 from ftmodel.analysis.differences import margin
 from pipelines.compare.arms import Arm
+from pipelines.config.schema import EvaluationConfig
+from pipelines.report.analysis import Analysis
 from pipelines.report.benchmarks.table import benchmarks, of_family
 from tests.support.mutants import rejects
 from tests.support.results import arms_of, run, set_suite_run, task, write_experiment, write_suite
@@ -150,6 +152,8 @@ def test_the_last_third_is_a_mean_over_its_budgets(tmp_path):
     assert (cell.value.mean, cell.value.se, cell.relative) == pytest.approx((0.36, 0.02, 20.0))
     assert cell.verdict == "better"
     assert len(found.compared(late=True)) == len(found.compared()) == 1
+    whole = Analysis(arms_of(tmp_path / "a"), EvaluationConfig())
+    assert whole.comparisons_made == 3  # with that of the final bounds
     # seeds of small models may have the very same score; that alone is no evidence
     wide = late(tmp_path / "b", FREE, se=0.05).last_third["facts"]["free"]
     assert wide.verdict == "no difference"

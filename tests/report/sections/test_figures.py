@@ -17,7 +17,7 @@ from pipelines.report.sections.bits import heat_map
 from pipelines.report.sections.bounds import bound_by_samples
 from pipelines.report.sections.hidden_causes import LINES, coin_flip
 from pipelines.report.sections.kappa import figures_against_kappa
-from pipelines.report.sections.training import bound_by_budget, training_curves
+from pipelines.report.sections.training import bound_by_budget, budgets, training_curves
 from pipelines.report.style import GREY, below, log_places, plain, spaced, styles
 from tests.compare.made_up import baseline, free_transformer
 from tests.support.figures import check_figure
@@ -50,7 +50,10 @@ def test_snapshots_are_hollow_and_apart_from_annealed_models(tmp_path):
             BudgetFigures(tokens, tokens, tokens > 3_000_000, Figures(nll=Estimate(mean, 0.0)))
             for tokens, mean in ((1_000_000, 0.9), (2_000_000, 0.8), (4_000_000, 0.5))
         ]
-    check_figure("budgets", bound_by_budget([base], styles(["base"])), tmp_path)
+    picture, _, table = budgets(Analysis([base], EvaluationConfig()))
+    cells = ["base", "0.9000 ± 0.0000, spread 0.0000, 2 seeds, snapshot", "–"]
+    assert table.rows[0][:3] == cells
+    check_figure("budgets", picture.figure, tmp_path)
 
 
 @rejects(
@@ -110,6 +113,7 @@ def arm(name, *curves, kappa=0.0):
 def test_the_curve_of_an_only_seed_is_thicker_and_a_latent_may_cost_nothing_at_first():
     (axes,) = drawn_curves([arm("base", BASE)]).axes
     assert [line.get_linewidth() for line in axes.lines] == [1.6]
+    assert len(drawn_curves([arm("base", BASE[:1])]).axes) == 1  # of one point
     first_none = [replace(FREE[0], kl_bits=0.0), *FREE[1:]]
     assert heights(drawn_curves([arm("a", first_none)]).axes[1]) == [[0.0, 0.5, 0.5]]
 
@@ -147,6 +151,8 @@ def test_values_stand_at_their_logarithms_and_0_apart_and_not_all_are_labelled()
     assert [*log_places([16, 1, 2]).items()] == [(1, 0), (2, 1), (16, 4)]
     assert log_places([1, 0, 2]) == {0: -1, 1: 0, 2: 1}
     assert len(spaced({1 + 0.01 * i: i for i in range(100)})) == 12
+    assert log_places([0, 2, 2**17])[0] == -1
+    assert spaced({1: 0, 2: 6, 3: 6.6, 4: 7, 5: 12}) == [1, 2, 4, 5]
     assert spaced({1.0: 1.0, 1.01: 1.01, 2.0: 2.0}) == [1.0, 2.0]
 
 
@@ -158,7 +164,9 @@ def test_a_legend_stands_close_below_the_axes_whatever_its_rows(labels):
     below(figure, {f"arm {i}": {"color": "black"} for i in range(labels)}, 4)
     figure.draw_without_rendering()
     top = figure.legends[0].get_window_extent().y1
-    assert 0.05 < (axes.get_tightbbox().y0 - top) / figure.dpi < 0.2  # inches
+    box = axes.get_tightbbox()
+    assert 0.05 < (box.y0 - top) / figure.dpi < 0.2  # inches
+    assert box.x0 > 0 and box.x1 < figure.bbox.x1 and box.y1 < figure.bbox.y1
 
 
 def test_no_two_of_forty_arms_look_alike():

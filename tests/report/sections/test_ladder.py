@@ -1,17 +1,16 @@
 """Tax, use of z and recovery against size."""
 
-import re
 from dataclasses import replace
 from math import log, sqrt
 
 import pytest
 
 from ftmodel.analysis.differences import margin
-from ftmodel.analysis.trend import Trend
+from ftmodel.analysis.trend import Interval, Trend
 from pipelines.compare.ladder import LARGER_TAX, TAX, ladders
 from pipelines.config.schema import EvaluationConfig
 from pipelines.report.analysis import Analysis
-from pipelines.report.sections.ladder import TARGET, draw, format_factor, ladder, trend
+from pipelines.report.sections.ladder import TARGET, draw, format_factor, ladder, mean_range, trend
 from tests.compare.made_up import baseline, free_transformer
 from tests.support.figures import check_figure
 from tests.support.pages import numbers, tables, text_of
@@ -64,14 +63,18 @@ def test_the_section_has_a_row_for_each_size_and_for_each_line(analysis):
     row = dict(zip(sizes.head, sizes.rows[1], strict=True))
     assert row["parameters"] == "300,000" and row["tokens per parameter"] == "4.00"
     assert row["κ"] == "1" and row["tax"] == "0.0069 (0.0055 to 0.0083)"
+    assert row["recovery"] == "0.45" and mean_range([0.5], 1) == "0.5"
     assert "41.3 times" in text_of(ladder, analysis)
     assert trends.rows[0][:2] == ["κ = 0", "the baseline"] and "95 %" in trends.rows[0][3]
-    assert re.match(r"\+\d\.\d{4} \(95 %: a factor of \d", trends.rows[0][4])
+    assert trends.rows[0][4].startswith("+0.0347 (95 %: a factor of 1 ")
+    assert trends.rows[1][4].startswith("+0.1287 (95 %: a factor of 51.2 ")
 
 
 def test_a_power_law_that_says_nothing_has_no_long_numbers():
     law = Trend(log(0.01), 0.0, log(TARGET), 1.0, scatter=16.0, points=3, power=True)
     assert numbers(format_factor(law.at(TARGET))) == ["+0.0100", "95", "1000"]
+    for factor, width in ((999.0, "999"), (1000.0, "more than 1000")):
+        assert width in format_factor(Interval(1.0, 1 / factor, factor))
     narrow = replace(law, scatter=log(2) / margin(sqrt(4 / 3), 1))
     assert numbers(format_factor(narrow.at(TARGET))) == ["+0.0100", "95", "2"]
 

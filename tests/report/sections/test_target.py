@@ -9,6 +9,7 @@ from pipelines.report.sections.target import (
     ROWS,
     against_posterior,
     aggregate,
+    by_offset,
     start_row,
     what_z_says,
 )
@@ -28,19 +29,22 @@ def arms(folder, prior, valid, start=4.0):
 
 
 def test_the_start_is_told_at_least_and_when_half_of_it_is(tmp_path):
-    (row,) = start_row(arms(tmp_path, [1.0] * 3, [1.0] * 3)[1])
-    assert [*row.values()] == ["free", "5.00, spread 1.00", "5.83", "1"]
+    (row,) = start_row(arms(tmp_path, [1.0] * 2, [1.0] * 2)[1])
+    assert [*row.values()] == ["free", "4.50, spread 0.71", "5.83", "1"]
 
 
 def test_where_next_to_nothing_is_told_or_a_position_not_measured_no_half_is(tmp_path):
     both = arms(tmp_path, [1.0], [1.0])
     first = both[1].first
     told = first.evaluation.latent
-    for bits, shown in ((0.05, "0.05"), (-0.004, "0.00")):  # as sampling may bring it
+    for bits, shown in ((0.1, "0.10"), (-0.004, "0.00")):  # as sampling may bring it
         first.evaluation.latent = replace(told, start_bits=bits)
         assert [[*row.values()] for row in start_row(both[1])] == [["free", shown, "5.83", "–"]]
     assert [ROWS["start known from z, at least, bits"](arm) for arm in both] == ["–", "0.00"]
-    first.evaluation.latent, first.details.latent.start_bits[1] = told, None
+    first.evaluation.latent = told
+    first.details.latent.start_bits[:] = [0.9, 1.4, 1.9, 4.0]
+    assert start_row(both[1])[0]["half of them by position"] == "3"
+    first.details.latent.start_bits[1] = None
     assert [[*row.values()] for row in start_row(both[1])] == [["free", "4.00", "5.83", "–"]]
 
 
@@ -101,7 +105,20 @@ def test_a_thin_line_a_seed_and_a_thick_one_through_their_means(tmp_path):
     """Free bits have paid for at most κ a position: dotted. What few sequences have, and what is
     null, is not drawn.
     """
-    check_figure("latent", draw(written(tmp_path, with_seeds(TWO))), tmp_path)
+    figure = draw(written(tmp_path, with_seeds(TWO)))
+    check_figure("latent", figure, tmp_path)
+    start, around, unfair = (axes.get_position() for axes in figure.axes)
+    assert around.y1 < start.y0 and around.x1 < unfair.x0  # no panel on another
+    assert (around.x0, unfair.x1, unfair.y1) == pytest.approx((start.x0, start.x1, around.y1))
+    assert by_offset(ByOffset([0, 1], [0.5, 0.6], [30, 29])) == {0: 0.5}
+
+
+def test_kappa_0_pays_for_nothing_and_what_is_below_0_is_seen(tmp_path):
+    write_experiment(tmp_path, {"zero": run(kappa=0.0)}, {})
+    write_latent(tmp_path, "zero", start=-1.0)
+    start, around, _ = draw(arms_of(tmp_path)).axes
+    assert dotted(start) == [[0.0] * 4] and not dotted(around)
+    assert start.get_ylim()[0] < -1
 
 
 def test_free_bits_of_many_tokens_may_all_be_spent_on_the_first(tmp_path):

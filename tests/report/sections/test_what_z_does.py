@@ -108,7 +108,7 @@ def steers(p, ratio=1.25):
 
 
 def apart(p, same=0.7):
-    return Clusters(Estimate(same, 0.1), SAME, null_95=0.02, p_value=p)
+    return Clusters(Estimate(same, 0.1), SAME, null_95=0.25, p_value=p)
 
 
 def verdicts(found):
@@ -118,11 +118,19 @@ def verdicts(found):
 
 
 def test_where_p_is_large_or_the_sign_wrong_nothing_is_shown():
-    for same, p in ((0.7, 0.06), (0.4, 0.01)):
+    for same, p in ((0.7, 0.05), (0.5, 0.01), (0.4, 0.01)):
         assert verdicts([("free", apart(p, same))])["free"][0] == "not shown to tell files apart"
     assert judged(steers(0.001), 0.001, "z") == "z steers"
-    for ratio, p in ((1.25, 0.06), (0.9, 0.01)):
+    assert judged(steers(None), None, "z") == "–"
+    for ratio, p in ((1.25, 0.05), (1.0, 0.01), (0.9, 0.01)):
         assert judged(steers(p, ratio), p, "z") == "not shown to steer"
+
+
+def test_similarities_are_in_percent_and_two_runs_are_two_tests():
+    (table,) = of_clusters([("a", apart(0.001)), ("b", apart(0.002))])
+    shares = ["70.0 ± 10.0 %", "50.0 ± 10.0 %", "25.0 percentage points"]
+    p = "p = 0.001, 0.002 adjusted for 2 runs"
+    assert table.rows[0] == ["a", *shares, p, "tells files apart"]
 
 
 def test_one_run_of_many_with_a_small_p_shows_nothing(tmp_path):
@@ -215,6 +223,7 @@ def test_three_panels_of_labels_stand_side_by_side_on_one_scale():
     assert figure.get_figwidth() == pytest.approx(3 * 3.7)
     assert len({axes.get_ylim() for axes in figure.axes}) == 1
     assert {*figure.axes[0].get_xticks()} >= {0, 5, 10, 15}
+    assert len(label_in_bits([arm(found[0])]).axes) == 1
 
 
 def test_a_panel_a_run_with_chance_beside_its_bits(tmp_path):
