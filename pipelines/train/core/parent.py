@@ -59,10 +59,8 @@ def copy_parent(
     if start.run is not None:
         path = RunSpec(spec.experiment, start.run).checkpoint()
         parent, _ = load_model(path)
-        weights = parent.state_dict()
-        if model.latent is None or parent.latent is None:
-            weights = {k: v for k, v in weights.items() if not k.startswith(LATENT)}
-        model.load_state_dict(weights, strict=False)
+        # not strict: a latent that only one of the two has is left as it is
+        model.load_state_dict(parent.state_dict(), strict=False)
         return model.latent is not None and parent.latent is None, read_padding(path)
     assert start.hf is not None
     return model.latent is not None, copy_llama(model, Path(start.hf), shards)
