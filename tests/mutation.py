@@ -1,11 +1,12 @@
 """Search for mistakes in ftmodel and pipelines that no test notices.
 
 tests/support/mistakes.py makes the mistakes, and tests/support/forked_tests.py tries them, each
-with the tests that execute its statement: those of the closest file first, then the fastest.
-Mistakes in what a module does when it is imported are tried in a copy of the project. Results go to
-mutation/<package>.jsonl; the next call goes on from there, and tries again what survived. Tests
-that do not end say nothing ("unknown"): there may be an endless loop, or a busy machine. Nor do
-mistakes that survive where time did not suffice for the tests in the module's own file.
+with the tests that execute its statement, the likeliest to notice it first. What survives six
+seconds of tests gets sixty more. Mistakes in what a module does when it is imported are tried in a
+copy of the project. Results go to mutation/<package>.jsonl; the next call goes on from there, and
+tries again what survived. Tests that do not end say nothing ("unknown"): there may be an endless
+loop, or a busy machine. Nor do mistakes that survive where time did not suffice for the tests in
+the module's own file.
 tests/equivalent_mutants.yaml names changed lines that compute the same as the code, each with the
 reason: they are not counted.
 """

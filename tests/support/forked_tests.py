@@ -38,12 +38,13 @@ import hypothesis
 import pytest
 from _pytest.runner import runtestprotocol
 from coverage import Coverage
+from hypothesis import Phase
 
 from tests.support.mistakes import Mistake
 
 PROCESSES = 2
-# of the processor, for the tests of one mistake after the first; then for one that survived them
-MAX_SECONDS, MAX_MORE_SECONDS = 6.0, 60.0
+MAX_SECONDS = 6.0  # of the processor, for the tests of one mistake after the first
+MAX_MORE_SECONDS = 60.0  # for further tests of a mistake that survived those
 SHARED = {"tokenized", "finished", "warm_python"}
 KILLED, SURVIVED, NO_END = "killed", "survived", "no end"
 NO_TEST, MODULE_LEVEL = "no test", "module level"
@@ -54,15 +55,17 @@ Statement: TypeAlias = Callable[[Mistake], range]  # its lines
 Job: TypeAlias = tuple[Mistake | None, list[str]]  # without a mistake: the code as it is
 ROOT = Path(__file__).parents[2]
 
-phases = [phase for phase in hypothesis.Phase if phase.name in ("explicit", "generate")]
-hypothesis.settings.register_profile("without the smallest example", phases=phases)
-hypothesis.settings.load_profile("without the smallest example")  # before tests are imported
-
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--mistakes", help="a file with pickled mistakes and the lines of statements")
     parser.addoption("--verdicts", help="a file to which a line is added for each verdict")
     parser.addoption("--until", type=float, default=inf, help="half of the time is for measuring")
+
+
+def pytest_configure() -> None:
+    """Have Hypothesis stop at the first example that fails: to find the smallest takes minutes."""
+    hypothesis.settings.register_profile("first", phases=[Phase.explicit, Phase.generate])
+    hypothesis.settings.load_profile("first")
 
 
 def processor_seconds() -> float:
@@ -183,7 +186,8 @@ class Forks:
         self.functions: dict[tuple[str, str, int], list[FunctionType]] = defaultdict(list)
         self.caches: list[Any] = []
         self.kills: Counter[tuple[str, ...]] = Counter()  # of mistakes in a place, by a test
-        self.passed: dict[str, list[str]] = {}  # tests, by a mistake that survived
+        self.passed: dict[str, list[str]] = {}  # tests, by the key of a mistake that survived them
+        self.sound = set[str]()  # tests that pass in a fork on the code as it is
         self.forked = 0
         self.base = Path(self.config._tmp_path_factory.getbasetemp())  # type: ignore[attr-defined]
 
@@ -275,9 +279,10 @@ class Forks:
         body = body_of(mistake.path, mistake.line)
         for name in known & {name for line in body for name in lines.get(line, [])}:
             far[name] -= 3
-        reached: dict[str, int] = {}  # by how few tests the rarest line is reached
+        reached: dict[str, int] = {}  # of a test: how many tests reach the rarest line it reaches
         for line in function_around(mistake.path, mistake.line):
-            for name in (here := known.intersection(lines.get(line, []))):
+            here = known.intersection(lines.get(line, []))
+            for name in here:
                 reached[name] = min(reached.get(name, len(known)), len(here))
         rank = lambda n: (found[n][0], far[n], reached.get(n, 0), found[n][1], cost[n])  # noqa: E731
         for name in sorted(known, key=rank):
@@ -424,7 +429,9 @@ class Forks:
         }
 
     def try_all(self, todo: list[Mistake], statement: Statement, until: float) -> Iterator[Row]:
-        """A row for each mistake that is tried; of two of the same mistake the last one counts."""
+        """A row for each mistake that is tried; of two of the same mistake the last one counts.
+        What survives is tried again, with further tests.
+        """
         yield from self.try_each(todo, statement, until, MAX_SECONDS)
         todo = [mistake for mistake in todo if mistake.key in self.passed]
         yield from self.try_each(todo, statement, until, MAX_MORE_SECONDS)
@@ -432,7 +439,7 @@ class Forks:
     def try_each(
         self, todo: list[Mistake], statement: Statement, until: float, seconds: float
     ) -> Iterator[Row]:
-        sound = set[str]()
+        """A row for each mistake, with tests that together take so many seconds."""
         while todo:
             killers: dict[str, list[Mistake]] = defaultdict(list)
             jobs = ((m, self.tests(m, statement(m), seconds)) for m in todo if time.time() < until)
@@ -449,11 +456,11 @@ class Forks:
                 for test in failed:
                     killers[test].append(mistake)
                     self.note_kill(mistake.path, mistake.line, test)
-            broken = self.unsound({*killers} - sound)
+            broken = self.unsound({*killers} - self.sound)
             for test in broken:
                 print(f"left out, as it fails in a fork: {test}", flush=True)
             self.broken |= broken
-            sound |= {*killers} - broken
+            self.sound |= {*killers} - broken
             todo = [mistake for test in broken for mistake in killers[test]]
             # what a broken test said does not stay, even if there is no time to try again
             yield from (row_of(mistake, NO_END, []) for mistake in todo)
