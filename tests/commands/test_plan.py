@@ -114,8 +114,8 @@ def test_memory_is_that_of_one_worker_with_its_micro_batch(name, setting, micro_
 
 
 def test_a_number_has_the_digits_that_matter():
-    sizes = {3 * 2**29: "1.5", 2**40: "1024.0", 0.05 * GIB: "0.1", GIB / 64: "0.016", 0: "0.0"}
-    sizes[1] = "9.3e-10"
+    sizes = {3 * 2**29: "1.5", 2**40: "1024.0", 0.05 * GIB: "0.1"}
+    sizes |= {GIB / 64: "0.016", 1: "9.3e-10", 0: "0.0"}
     assert [*map(gib, sizes)] == [*sizes.values()]
     numbers = {999: "999", 1000: "1 k", 1e6: "1 M", 1_234_567: "1.235 M", 1e9: "1 B"}
     numbers |= {999_999: "1000 k", 999_999_999: "1000 M"}

@@ -27,21 +27,26 @@ CALLS = (
     *("create_run", "search_runs", "set_terminated", "log_batch", "log_inputs", "log_outputs"),
     *("create_logged_model", "finalize_logged_model", "set_experiment_tag", "set_tag"),
 )
-SUITE = dict(
-    suite="mini",
-    harness="lm_eval 0",
-    scoring="marginal",
-    samples=2,
-    limit=3,
-    seed=0,
-    tasks={"words": TaskResult(0.5, 0.1, metric="acc", task="words", documents=3, version="1")},
-    skipped={},
-    settings={},
-    budgets=[
-        SuiteBudget(tokens, tokens, True, {"words": TaskScore(value, 0.1)})
-        for tokens, value in ((BUDGET, 0.25), (TOKENS, 0.5))
-    ],
-)
+
+
+def suite_results(manifest, *budgets):
+    """A suite of one task; ``budgets`` are (tokens, listed tokens, score)."""
+    return SuiteResults(
+        suite="mini",
+        harness="lm_eval 0",
+        scoring="marginal",
+        samples=2,
+        limit=3,
+        seed=0,
+        tasks={"words": TaskResult(0.5, 0.1, metric="acc", task="words", documents=3, version="1")},
+        skipped={},
+        settings={},
+        budgets=[
+            SuiteBudget(tokens, listed, True, {"words": TaskScore(score, 0.1)})
+            for tokens, listed, score in budgets
+        ],
+        manifest=manifest,
+    )
 
 
 def settings():
@@ -65,7 +70,8 @@ def score():
     folder = results_folder("smoke", RUN)
     (folder / "suite_samples").mkdir(exist_ok=True)
     (folder / "suite_samples/words.jsonl.gz").write_bytes(b"samples")
-    results.write(folder / "suite.json", SuiteResults(**SUITE, manifest=manifest()))
+    scored = suite_results(manifest(), (BUDGET, BUDGET, 0.25), (TOKENS, TOKENS, 0.5))
+    results.write(folder / "suite.json", scored)
     sync_stage(RunSpec(settings(), RUN))
 
 

@@ -8,11 +8,11 @@ from ftmodel.analysis.calibration import Calibration
 from pipelines.artifacts import results
 from pipelines.artifacts.checkpoint import Manifest
 from pipelines.artifacts.results import BudgetFigures, Details, Estimate, EvaluationResult, Figures
-from pipelines.artifacts.suite_results import SuiteBudget, SuiteResults, TaskResult, TaskScore
 from pipelines.tracking import measured
 from pipelines.tracking.journal import Journal
 from pipelines.tracking.measured import add_evaluation, add_suite, evaluation_tags, read_tracked
 from pipelines.tracking.tracked import Tracked
+from tests.tracking.conftest import suite_results
 
 PARAMS = {"data": "d", "data_hash": "h", "seed": "1"}
 BUDGETS = [
@@ -22,21 +22,9 @@ BUDGETS = [
 EVALUATION = EvaluationResult(
     1, 1, 1.0, Figures(nll=Estimate(0.5, 0.1)), budgets=BUDGETS, trained_tokens=30, parameters=7
 )
-SUITE = SuiteResults(
-    suite="mini",
-    harness="lm_eval 0",
-    scoring="marginal",
-    samples=2,
-    limit=3,
-    seed=0,
-    tasks={"words": TaskResult(0.5, 0.1, metric="acc", task="words", documents=3, version="1")},
-    skipped={},
-    settings={},
-    budgets=[
-        SuiteBudget(tokens, tokens + 2, True, {"words": TaskScore(value, 0.1)})
-        for tokens, value in ((10, 0.2), (20, 0.3), (30, 0.5))
-    ],
-    manifest=Manifest("e", "name", {}, {}, 11, "d", "s", tracking_key="key"),
+SUITE = suite_results(
+    Manifest("e", "name", {}, {}, 11, "d", "s", tracking_key="key"),
+    *((10, 12, 0.2), (20, 22, 0.3), (30, 32, 0.5)),
 )
 
 

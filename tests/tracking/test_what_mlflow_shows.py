@@ -60,13 +60,6 @@ def card(kappa=0.125, **changes):
     return Manifest("e", "name", run, architecture, 11, "d", "s")
 
 
-def smoke_with_a_name():
-    """The settings that fit ``card``."""
-    smoke = settings()
-    smoke.models["m"], smoke.runs["name"] = smoke.models["target_small"], smoke.runs[RUN]
-    return smoke
-
-
 def test_one_bound_for_every_arm_and_budget_against_tokens(project, run):
     client = MlflowClient(store_uri())
     evaluation = read(Path("results/smoke") / RUN / "evaluation.json", EvaluationResult, "evaluate")
@@ -109,7 +102,8 @@ def test_what_makes_no_chart_is_in_tags_and_parameters(run):
 @arrives("compute", "precision")
 @rejects('describe.run_tags: «→not »manifest.run["kappa_bits"] «is None→»', "κ = 0 as a baseline")
 def test_kappa_is_a_number_that_a_baseline_has_not(workspace):
-    smoke = smoke_with_a_name()
+    smoke = settings()
+    smoke.models["m"], smoke.runs["name"] = smoke.models["target_small"], smoke.runs[RUN]
     smoke.compute.precision = Precision.bf16
     baseline, zero, free = (run_params(card(kappa), smoke) for kappa in (None, 0.0, 0.5))
     assert free["kappa_bits"] == free["kappa_axis"] == "0.5"
