@@ -9,19 +9,19 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from ftmodel.cache import new_cache as new_cache
+    from ftmodel.config import LatentDesign as LatentDesign, ModelConfig as ModelConfig
     from ftmodel.conversion.llama import (
         llama_config as llama_config,
         llama_weights as llama_weights,
         load_llama as load_llama,
         our_config as our_config,
     )
-    from ftmodel.designs.design import LatentDesign as LatentDesign
     from ftmodel.inference.answers import (
         log_mean_exp as log_mean_exp,
         score_answers as score_answers,
     )
     from ftmodel.inference.bounds import exact_nll as exact_nll, latent_bounds as latent_bounds
-    from ftmodel.inference.encoding import encode as encode
     from ftmodel.inference.filtering import filtering_bound as filtering_bound
     from ftmodel.inference.generate import generate as generate
     from ftmodel.inference.latent_source import (
@@ -30,32 +30,32 @@ if TYPE_CHECKING:
         Noise as Noise,
         Pinned as Pinned,
     )
-    from ftmodel.inference.passes import from_prior as from_prior, with_codes as with_codes
+    from ftmodel.inference.passes import (
+        encode as encode,
+        from_prior as from_prior,
+        with_codes as with_codes,
+    )
     from ftmodel.inference.sequence_bound import nll_bound as nll_bound
-    from ftmodel.kernels.install import use_kernels as use_kernels
-    from ftmodel.model.cache import new_cache as new_cache
-    from ftmodel.model.config import ModelConfig as ModelConfig
+    from ftmodel.layers import use_kernels as use_kernels
     from ftmodel.model.free_transformer import FreeTransformer as FreeTransformer, Output as Output
     from ftmodel.model.objective import Loss as Loss, training_loss as training_loss
-    from ftmodel.model.positions import Positions as Positions
+    from ftmodel.positions import Positions as Positions
 
 HOMES = {
+    "cache": ("new_cache",),
+    "config": ("LatentDesign", "ModelConfig"),
     "conversion.llama": ("llama_config", "llama_weights", "load_llama", "our_config"),
-    "designs.design": ("LatentDesign",),
     "inference.answers": ("log_mean_exp", "score_answers"),
     "inference.bounds": ("exact_nll", "latent_bounds"),
-    "inference.encoding": ("encode",),
     "inference.filtering": ("filtering_bound",),
     "inference.generate": ("generate",),
     "inference.latent_source": ("Codes", "FromPrior", "Noise", "Pinned"),
-    "inference.passes": ("from_prior", "with_codes"),
+    "inference.passes": ("encode", "from_prior", "with_codes"),
     "inference.sequence_bound": ("nll_bound",),
-    "kernels.install": ("use_kernels",),
-    "model.cache": ("new_cache",),
-    "model.config": ("ModelConfig",),
+    "layers": ("use_kernels",),
     "model.free_transformer": ("FreeTransformer", "Output"),
     "model.objective": ("Loss", "training_loss"),
-    "model.positions": ("Positions",),
+    "positions": ("Positions",),
 }
 MODULE_OF = {name: f"ftmodel.{module}" for module, names in HOMES.items() for name in names}
 __all__ = sorted(MODULE_OF)

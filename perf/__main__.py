@@ -14,7 +14,7 @@ import click
 
 from perf.record import Part, record
 from pipelines import cli
-from pipelines.common.arguments import COUNT, listed, out_folder
+from pipelines.commands.arguments import COUNT, listed, out_folder
 
 NAMES = ("mapper", "latent", "training", "decoding", "side_by_side", "tokenize")
 PARTS = {name: Part(f"perf.{name}") for name in NAMES}

@@ -20,10 +20,10 @@ from torch import Tensor
 from transformers import LlamaForCausalLM
 from transformers.utils import logging
 
+from ftmodel.config import ModelConfig
+from ftmodel.inference.decoder import RoundedWeights, bf16_products
 from ftmodel.inference.generate import generate
-from ftmodel.kernels.install import use_kernels
-from ftmodel.kernels.weights import RoundedWeights, bf16_products
-from ftmodel.model.config import ModelConfig
+from ftmodel.layers import use_kernels
 from ftmodel.model.free_transformer import FreeTransformer
 from perf.measure import Figure, Work, figure, in_turns, ratio
 from tests.support.hugging_face import to_hugging_face

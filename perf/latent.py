@@ -10,8 +10,8 @@ from dataclasses import replace
 
 import torch
 
+from ftmodel.config import ModelConfig
 from ftmodel.costs.training import flops_per_token
-from ftmodel.model.config import ModelConfig
 from perf import steps
 from perf.measure import Figure, figure, in_turns, peak_bytes, ratio
 from perf.steps import BATCH, QUICK, SHAPE, VOCABULARY

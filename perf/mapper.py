@@ -1,6 +1,6 @@
 """The binary mapper with its table against the dense straight-through form, forward and backward.
 
-  exact    ftmodel/model/mapper.py: a row look-up; the gradient over all codes in blocks
+  exact    ftmodel/mapper.py: a row look-up; the gradient over all codes in blocks
   dense    r = (Y + G − detach(G)) W, a one-hot Y and the probabilities G of all 2^H codes
 
 Both take float32 logits, noise and a table, and leave the gradients of logits and table. The dense
@@ -15,7 +15,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from ftmodel.model.mapper import binary_mapper, code_probabilities, pack_bits
+from ftmodel.mapper import binary_mapper, code_probabilities, pack_bits
 from perf.measure import Figure, figure, in_turns, peak_bytes, ratio
 
 MapperForm = Callable[[Tensor, Tensor, Tensor], Tensor]

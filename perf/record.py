@@ -22,11 +22,9 @@ from typing import Any
 import torch
 
 from pipelines import doctor
-from pipelines.common.atomic_files import write_file
-from pipelines.common.errors import UserError
-from pipelines.common.machine import whole_cores
-from pipelines.common.provenance import git_revision, processor_name
-from pipelines.common.strict_json import dumps
+from pipelines.host.errors import UserError
+from pipelines.host.files import dumps, write_file
+from pipelines.host.machine import git_revision, processor_name, whole_cores
 
 Entry = dict[str, Any]
 PR_SET_PDEATHSIG = 1

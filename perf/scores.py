@@ -35,13 +35,12 @@ from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast
 from ftmodel.conversion.llama import decoder_of
 from perf import rounding
 from pipelines import cli
-from pipelines.artifacts import gguf_file
-from pipelines.common.arguments import COUNT, out_folder
-from pipelines.common.atomic_files import ROOT, write_file
-from pipelines.common.errors import UserError
-from pipelines.common.provenance import git_revision, processor_name
-from pipelines.common.strict_json import dumps
+from pipelines.artifacts import llama_files
+from pipelines.commands.arguments import COUNT, out_folder
 from pipelines.config.suite import Suite, SuiteTask
+from pipelines.host.errors import UserError
+from pipelines.host.files import ROOT, dumps, write_file
+from pipelines.host.machine import git_revision, processor_name
 from pipelines.suite import benchmark_data
 from pipelines.suite.lm import FreeTransformerLM
 from pipelines.suite.tasks import Outcome, Skipped, run_task
@@ -80,7 +79,7 @@ class Backend(HFLM):  # type: ignore[misc]
 
 
 def our_model() -> FreeTransformerLM:
-    config, weights, _ = gguf_file.read(MODEL / "model.gguf")
+    config, weights, _ = llama_files.read(MODEL / "model.gguf")
     model = decoder_of(config, weights, context=CONTEXT_TOKENS)
     tokenizer = adopt(MODEL / "tokenizer.json", END_TOKEN)
     return FreeTransformerLM(model, tokenizer, torch.device("cpu"), Suite(name="paper"))

@@ -13,7 +13,7 @@ from tempfile import TemporaryDirectory
 
 from perf.measure import Figure, figure
 from pipelines.artifacts.curve import read_curve
-from pipelines.common.machine import whole_cores
+from pipelines.host.machine import whole_cores
 from tests.support.project_copy import Project
 
 COUNTS = (1, 2, 4)

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ftmodel.kernels.install import use_kernels
-from ftmodel.model.config import ModelConfig
+from ftmodel.config import ModelConfig
+from ftmodel.layers import use_kernels
 from ftmodel.model.free_transformer import FreeTransformer
 from ftmodel.model.objective import training_loss
 from perf.measure import Work, in_turns

@@ -20,7 +20,7 @@ from perf.measure import Figure, figure, in_turns, ratio
 from pipelines.artifacts import corpus
 from pipelines.artifacts.tokens.byte_tokenizer import ByteTokenizer, stretches
 from pipelines.cluster.workers import run_tasks
-from pipelines.common.machine import whole_cores
+from pipelines.host.machine import whole_cores
 from pipelines.tokenize.encode import Task, tokenize_part
 from pipelines.tokenize.vocabulary import train_bpe, training_sample
 

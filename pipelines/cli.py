@@ -15,9 +15,10 @@ from typing import Any
 
 import click
 
-from pipelines.common import arguments, errors
-from pipelines.common.atomic_files import ROOT, check_writable
-from pipelines.common.errors import UserError
+from pipelines.commands import arguments
+from pipelines.host import errors
+from pipelines.host.errors import UserError
+from pipelines.host.files import ROOT, check_writable
 
 SETTINGS = {"max_content_width": 100, "show_default": True}
 # packages that only some commands need, by the extra of pyproject.toml that installs them

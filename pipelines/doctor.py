@@ -23,11 +23,11 @@ from itertools import chain
 from pathlib import Path
 
 from pipelines import cli
-from pipelines.common.atomic_files import ROOT, check_writable
-from pipelines.common.console import aligned
-from pipelines.common.errors import UserError, unnamed_user
-from pipelines.common.shell_paths import ray_failure, special
-from pipelines.common.without_git import git_refusal, in_git
+from pipelines.host.console import aligned
+from pipelines.host.dvc import git_refusal, in_git
+from pipelines.host.errors import UserError, unnamed_user
+from pipelines.host.files import ROOT, check_writable
+from pipelines.host.shell_paths import ray_failure, special
 
 INSTALLED_EXTRAS = ("lab", "cluster", "suite", "export")  # that `make` installs
 OK, COSTS, STOPS = "ok", "–", "!!"
@@ -123,8 +123,7 @@ def path() -> Finding:
 
 
 def cores() -> Finding:
-    from pipelines.common.machine import whole_cores
-    from pipelines.common.threads import idle_threads
+    from pipelines.host.machine import idle_threads, whole_cores
 
     threads, reason = idle_threads()
     cost = f"training takes {threads} now, so it is slower"
@@ -132,7 +131,7 @@ def cores() -> Finding:
 
 
 def memory() -> Finding:
-    from pipelines.common.machine import allowed_memory
+    from pipelines.host.machine import allowed_memory
     from pipelines.parallel.slots import PROCESS
 
     here = allowed_memory()
@@ -187,7 +186,7 @@ def ray() -> Finding:
 
 
 def compiler() -> Finding:
-    from pipelines.common.compiler import compiler_failure
+    from pipelines.host.compiler import compiler_failure
 
     if reason := compiler_failure():
         cost = (

@@ -15,15 +15,14 @@ from typing import Any
 import click
 
 from pipelines import cli
-from pipelines.common.arguments import choices
-from pipelines.common.atomic_files import alone, write_file
-from pipelines.common.errors import UserError
+from pipelines.commands.arguments import choices
 from pipelines.common.file_listing import words_of
-from pipelines.common.printable import printable
-from pipelines.compose import compose_config
+from pipelines.config.compose import compose_config
 from pipelines.config.load import PARAMS, read_params
+from pipelines.host.errors import UserError, printable
+from pipelines.host.files import alone, write_file
 from pipelines.suite import benchmark_data, tasks
-from pipelines.suite.task_index import check_names
+from pipelines.suite.benchmark_data import check_names
 
 
 def suite_tasks(arguments: Sequence[str]) -> dict[str, str]:

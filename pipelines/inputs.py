@@ -25,13 +25,11 @@ from typing import Any
 import yaml
 
 from pipelines import cli
-from pipelines.common.atomic_files import write_file
 from pipelines.common.distributions import PinnedFiles
-from pipelines.common.errors import UserError
 from pipelines.common.file_listing import FileEntry, Folder, by_content_if_small, local_files
-from pipelines.common.printable import printable
-from pipelines.common.source_code import CODE, mirror, stages_reading
-from pipelines.common.yaml_files import read_yaml
+from pipelines.host.errors import UserError, printable
+from pipelines.host.files import read_yaml, write_file
+from pipelines.host.source_code import CODE, mirror, stages_reading
 from pipelines.suite.benchmark_data import fetched
 
 INPUTS = Path("data/inputs")
@@ -112,7 +110,7 @@ def note_suite(suite: Any) -> None:
     pairs |= {f"{named[name]} generates answers" for name in drawn}
     before = loads(path.read_bytes()) if path.exists() else {"known": []}
     if not pairs <= {*before["known"]}:
-        from pipelines.suite.task_index import check_file, check_names  # imports much
+        from pipelines.suite.benchmark_data import check_file, check_names
 
         check_names(named)
         for name in tasks:

@@ -17,9 +17,9 @@ from pathlib import Path
 import click
 
 from pipelines import cli
-from pipelines.common.atomic_files import alone
-from pipelines.common.errors import UserError
-from pipelines.common.without_git import allow_no_git
+from pipelines.host.dvc import allow_no_git
+from pipelines.host.errors import UserError
+from pipelines.host.files import alone
 
 USAGE = "usage: python -m pipelines.job <folder that all nodes share> -- <command> [<argument> …]"
 BROUGHT = ".brought.json"  # the files of the last job, to remove those that are gone

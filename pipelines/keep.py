@@ -27,17 +27,17 @@ from omegaconf import OmegaConf
 from pipelines import cli
 from pipelines.artifacts.checkpoint import Manifest, peek
 from pipelines.artifacts.curve import training_seconds
-from pipelines.artifacts.paths import checkpoint_path, report_folder
 from pipelines.artifacts.results import UNITS
 from pipelines.artifacts.run_results import RunResults, read_runs
-from pipelines.common.errors import UserError
 from pipelines.compare.arms import families, group_by_seed
 from pipelines.compare.comparison import contrast_bounds
-from pipelines.compose import compose_config
 from pipelines.config.arms import family_words
+from pipelines.config.compose import compose_config
 from pipelines.config.load import PARAMS, load_experiment
 from pipelines.config.schema import Experiment
-from pipelines.tracking.registry import register_model
+from pipelines.host.errors import UserError
+from pipelines.host.paths import checkpoint_path, report_folder
+from pipelines.tracking.sync import register_model
 
 # a section of report.md: its title, its name in a comment, and what follows until the next
 SECTION = r"^## ([^\n]+)\n<!-- (\w+) -->\n(.*?)(?=^## [^\n]+\n<!-- |\Z)"

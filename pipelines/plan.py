@@ -4,7 +4,7 @@
 
 For a run of each arm, prints parameters, FLOPs, memory on each GPU, speed and days; then the cost
 of all runs together (ftmodel/costs/). Arguments without dashes are overrides, as for
-pipelines.compose. Nothing is measured: you provide utilisation and price. With --weak-scaling RUN
+pipelines.config.compose. Nothing is measured: you provide utilisation and price. With --weak-scaling RUN
 it prints that run's speed on 1 to 256 GPUs; a GPU's batch is the experiment's
 (ftmodel/costs/scaling.py).
 """
@@ -15,20 +15,20 @@ from dataclasses import asdict, dataclass, replace
 import click
 from tokenizers import Tokenizer
 
+from ftmodel.config import ModelConfig
 from ftmodel.costs.scaling import Interconnect, step, traffic
 from ftmodel.costs.training import Memory, flops_per_token, memory, parameters
-from ftmodel.model.config import ModelConfig
-from ftmodel.synthetic.registry import PROCESSES
+from ftmodel.synthetic import PROCESSES
 from pipelines import cli
 from pipelines.artifacts.run_spec import RunSpec
-from pipelines.common.arguments import COUNT, NOT_NEGATIVE, POSITIVE, Number, overrides
-from pipelines.common.console import aligned
-from pipelines.common.errors import UserError
-from pipelines.compose import compose_config
+from pipelines.commands.arguments import COUNT, NOT_NEGATIVE, POSITIVE, Number, overrides
 from pipelines.config.arms import group_by_seed
+from pipelines.config.compose import compose_config
 from pipelines.config.data import ProcessData
 from pipelines.config.load import parse
 from pipelines.config.schema import Compute, Precision, Strategy
+from pipelines.host.console import aligned
+from pipelines.host.errors import UserError
 from pipelines.train.core.segments import segments, steps_taken
 
 GB, GIB = 1e9, 1 << 30

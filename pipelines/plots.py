@@ -12,7 +12,7 @@ import tempfile
 from pathlib import Path
 
 from pipelines import cli
-from pipelines.common.dvc_command import dvc_command
+from pipelines.host.dvc import dvc_command
 
 PLOTS_PAGE = """<!doctype html>
 <html lang="en">

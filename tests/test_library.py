@@ -91,7 +91,7 @@ WRONG = {
 }
 
 
-@rejects("checks.check_like: «shape != shape→dim() != len(shape)»", "arguments are broadcast")
+@rejects("positions.check_like: «shape != shape→dim() != len(shape)»", "arguments are broadcast")
 @pytest.mark.parametrize(("message", "call"), WRONG.items(), ids=WRONG)
 def test_what_does_not_fit_is_named(make_model, message, call):
     said = "nothing"

@@ -20,7 +20,7 @@ from packaging.requirements import Requirement
 
 from pipelines import cli, export
 from pipelines.common.distributions import canonical
-from pipelines.common.errors import UserError
+from pipelines.host.errors import UserError
 from tests import ROOT
 from tests.support.mutants import rejects
 from tests.support.requirements import EXTRAS, PROJECT, closure
@@ -182,7 +182,9 @@ def test_mypy_strict_sees_the_librarys_types(user):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("command", [["python", "-m", "pipelines.compose"], ["ftlab", "train"]])
+@pytest.mark.parametrize(
+    "command", [["python", "-m", "pipelines.config.compose"], ["ftlab", "train"]]
+)
 def test_a_command_outside_a_checkout_is_refused_in_one_line(user, command, monkeypatch):
     monkeypatch.delenv("PYTHONPATH", raising=False)
     command = [user.python.with_name(command[0]), *command[1:]]

@@ -13,7 +13,7 @@ from dvc.repo import Repo
 from dvc.utils.serialize import _yaml
 
 from pipelines import inputs
-from pipelines.common import source_code
+from pipelines.host import source_code
 from tests.support.commands import call
 from tests.support.mutants import rejects
 from tests.support.project_copy import Project
@@ -170,9 +170,9 @@ def extended(text):
     [
         ("pipelines/train/core/module.py", ["train"]),
         ("pipelines/config/derived.py", ["train"]),  # architecture, budgets
-        ("ftmodel/model/mapper.py", ["train"]),
+        ("ftmodel/mapper.py", ["train"]),
         ("ftmodel/inference/generate.py", ["evaluate", "suite"]),
-        ("ftmodel/kernels/fast_decoder.py", ["evaluate", "suite"]),
+        ("ftmodel/inference/decoder.py", ["evaluate", "suite"]),
         ("pipelines/tokenize/encode.py", ["tokenize"]),
         ("pipelines/report/page.py", ["report"]),
         ("pipelines/config/arms.py", ["report"]),  # which runs are an arm

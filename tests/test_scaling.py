@@ -10,11 +10,11 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.testing._internal.distributed.fake_pg import FakeStore
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from ftmodel.config import ModelConfig
 from ftmodel.costs.counting import elements
 from ftmodel.costs.scaling import Interconnect, Traffic, step, traffic
-from ftmodel.model.config import ModelConfig
 from ftmodel.model.free_transformer import FreeTransformer
-from pipelines.train.core.fsdp import shard
+from pipelines.train.core.acceleration import shard
 from tests.train.test_workers import WithLoss
 
 N, VOCABULARY, ACCUMULATE = 4, 29, 2

@@ -1,8 +1,11 @@
 """Means over documents and their standard errors."""
 
-from math import nan
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import comb, nan
 
 import torch
+from scipy.stats import false_discovery_control
 from torch import Tensor
 
 
@@ -31,3 +34,51 @@ def jackknife(left_out: Tensor) -> float:
     if groups < 2:
         return nan
     return (left_out.var(0, correction=0) * (groups - 1)).sqrt().item()
+
+
+# Permutation tests of a statistic, and what several of them show together.
+
+PERMUTATIONS = 10_000  # p can be as small as one ten-thousandth: adjusted for 500 tests, 0.05
+
+
+@dataclass
+class Chance:
+    """The value of a statistic, and its distribution under permutation."""
+
+    value: float
+    null_mean: float
+    null_95: float  # 95 % quantile
+    p_value: float  # (1 + permutations that reach ``value``) / (1 + permutations)
+
+
+def permutation_test(values: Tensor) -> Chance:
+    """Test the data's statistic, the first of ``values`` (1 + P,), against the permutations'."""
+    true, null = values[0].item(), values[1:]
+    return Chance(
+        value=true,
+        null_mean=null.mean().item(),
+        null_95=null.quantile(0.95).item(),
+        p_value=(1 + (null >= true).sum().item()) / (1 + len(null)),
+    )
+
+
+def adjusted(p_values: Sequence[float]) -> list[float]:
+    """Adjust p-values of several tests: of the tests below a level, the expected share that is
+    false is at most the level (Benjamini & Hochberg 1995, Controlling the false discovery rate).
+    """
+    return false_discovery_control(p_values).tolist() if p_values else []
+
+
+# pass@k: the probability that one of k sampled answers to a prompt is right.
+
+
+def pass_at_k(samples: int, right: Sequence[int], k: int) -> Tensor:
+    """Unbiased estimate of pass@k from n = ``samples`` answers to each prompt, of which
+    ``right`` = c are right: 1 − C(n − c, k) / C(n, k), float64, one per prompt; k in 1 … n.
+
+    C(n − c, k) / C(n, k) is the share of the sets of k of the n answers in which none is right
+    (Chen et al. 2021, Evaluating large language models trained on code, eq. 1). The similar
+    1 − (1 − c/n)^k is too small on average.
+    """
+    sets = comb(samples, k)  # exact, however many
+    return torch.tensor([1 - comb(samples - c, k) / sets for c in right], dtype=torch.float64)

@@ -18,9 +18,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ftmodel.model.config import ModelConfig
+from ftmodel.config import ModelConfig
+from ftmodel.layers import Block
 from ftmodel.model.free_transformer import FreeTransformer
-from ftmodel.model.layers import Block
 
 ACTIVATIONS = ("silu", "swish")
 VOCABULARY = ("model.embed_tokens.weight", "lm_head.weight")  # tensors with a row for each id

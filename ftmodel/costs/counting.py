@@ -28,13 +28,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode, register_flop_formula
 
-from ftmodel.designs.design import LatentDesign
+from ftmodel import mapper
+from ftmodel.config import LatentDesign, ModelConfig
 from ftmodel.kernels import cross_entropy
-from ftmodel.kernels.install import use_kernels
-from ftmodel.model import mapper
-from ftmodel.model.config import ModelConfig
+from ftmodel.layers import Block, use_kernels
 from ftmodel.model.free_transformer import FreeTransformer
-from ftmodel.model.layers import Block
 from ftmodel.model.objective import training_loss
 
 aten = torch.ops.aten

@@ -23,8 +23,8 @@ A fraction ``overlap`` of the transfers overlaps with that computation; a GPU wa
 from dataclasses import dataclass
 from math import ceil, log2
 
+from ftmodel.config import ModelConfig
 from ftmodel.costs.counting import sizes
-from ftmodel.model.config import ModelConfig
 
 BUCKET = 25 << 20  # bytes; torch's DistributedDataParallel
 

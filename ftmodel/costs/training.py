@@ -5,8 +5,8 @@ Shapes: B = ``batch`` sequences of T = ``context`` tokens, D width, V vocabulary
 
 from dataclasses import asdict, dataclass, replace
 
+from ftmodel.config import ModelConfig
 from ftmodel.costs.counting import MANY_SEQUENCES, loss_bytes, sizes, step_bytes, step_flops
-from ftmodel.model.config import ModelConfig
 
 
 @dataclass

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from ftmodel.designs.design import Gradient, LatentDesign, Map
-from ftmodel.model.mapper import binary_mapper, pack_bits, signs
+from ftmodel.config import Gradient, LatentDesign, Map
+from ftmodel.mapper import binary_mapper, pack_bits, signs
 
 
 class TableCodebook:

@@ -10,10 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ftmodel.designs.design import Encoder
-from ftmodel.model.config import ModelConfig
-from ftmodel.model.layers import Block
-from ftmodel.model.positions import Positions
+from ftmodel.config import Encoder, ModelConfig
+from ftmodel.layers import Block
+from ftmodel.positions import Positions
 
 
 class SharedEncoder:

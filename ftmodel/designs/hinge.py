@@ -8,7 +8,7 @@ from math import log
 
 from torch import Tensor
 
-from ftmodel.designs.design import FreeBits
+from ftmodel.config import FreeBits
 from ftmodel.designs.sharing import mean_over_documents
 
 LN2 = log(2.0)

@@ -9,11 +9,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn.attention.flex_attention import BlockMask
 
-from ftmodel.designs.design import Inject
-from ftmodel.model.cache import LayerCache
-from ftmodel.model.config import ModelConfig
-from ftmodel.model.layers import Attention, Block
-from ftmodel.model.positions import Positions
+from ftmodel.cache import LayerCache
+from ftmodel.config import Inject, ModelConfig
+from ftmodel.layers import Attention, Block
+from ftmodel.positions import Positions
 
 
 class BlockInput(NamedTuple):

@@ -6,8 +6,7 @@ Shapes: D model width, H latent bits, … any leading dimensions.
 import torch
 from torch import Tensor, nn
 
-from ftmodel.designs.design import Prior
-from ftmodel.model.config import ModelConfig
+from ftmodel.config import ModelConfig, Prior
 
 
 class UniformPrior(nn.Module):

@@ -15,34 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from ftmodel.designs.design import LatentDesign
-
-
-def span_starts(
-    design: LatentDesign,
-    length: int,
-    device: torch.device,
-    documents: Tensor | None = None,
-    padding: Tensor | None = None,
-) -> Tensor | None:
-    """``starts`` for T = ``length`` tokens. Spans are counted from the start of a row, or of each
-    of its ``documents`` (B, T), or from the end of its ``padding`` (B,).
-    """
-    if not design.shared_codes:
-        return None
-    index = torch.arange(length, device=device)[None]
-    begin = torch.zeros_like(index)
-    if documents is not None:
-        begin = document_starts(documents)
-    elif padding is not None:
-        begin = torch.minimum(index, padding[:, None])
-    return begin if design.every is None else index - (index - begin) % design.every
-
-
-def document_starts(documents: Tensor) -> Tensor:
-    """Index (B, T) of the first token of each token's document, given ``documents`` (B, T)."""
-    new = F.pad(documents[:, 1:] != documents[:, :-1], (1, 0))
-    return (torch.arange(documents.shape[1], device=documents.device) * new).cummax(1).values
+from ftmodel.positions import document_starts
 
 
 def mean_over_documents(values: Tensor, documents: Tensor) -> Tensor:

@@ -19,11 +19,11 @@ from math import log, nan, sqrt
 import torch
 from torch import Tensor
 
+from ftmodel.cache import LayerCache, new_cache
+from ftmodel.inference.latent_source import noise_of_new_tokens, settled_noise
 from ftmodel.inference.passes import upper_from_prior
-from ftmodel.inference.prompt_spans import noise_of_new_tokens, settled_noise
-from ftmodel.model.cache import LayerCache, new_cache
-from ftmodel.model.checks import check_like, check_noise
-from ftmodel.model.free_transformer import FreeTransformer
+from ftmodel.model.free_transformer import FreeTransformer, check_noise
+from ftmodel.positions import check_like
 
 READ_OUT_ELEMENTS = 1 << 25  # of the logits (tokens, V) in memory, but for those of one answer
 

@@ -30,10 +30,9 @@ from torch.nn import functional as F
 
 from ftmodel.inference.passes import upper_from_prior
 from ftmodel.kernels.product import product
-from ftmodel.model.checks import check_like, check_noise
-from ftmodel.model.free_transformer import FreeTransformer
-from ftmodel.model.mapper import pack_bits
-from ftmodel.model.positions import Positions
+from ftmodel.mapper import pack_bits
+from ftmodel.model.free_transformer import FreeTransformer, check_noise
+from ftmodel.positions import Positions, check_like
 
 LOGITS = 1 << 21  # computed at once: more do not stay in a CPU's cache
 NOISE_STEPS = 1 << 24  # float32 noise on [0, 1) is a multiple of 2^-24

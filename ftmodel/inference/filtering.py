@@ -38,6 +38,7 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
+from ftmodel.cache import new_cache
 from ftmodel.designs.sharing import is_start
 from ftmodel.inference.bounds import (
     NOISE_STEPS,
@@ -48,11 +49,10 @@ from ftmodel.inference.bounds import (
     sampled_probability,
     token_nll,
 )
-from ftmodel.kernels.fast_decoder import FastDecoder, PlainDecoder, decoder
-from ftmodel.model.cache import new_cache
+from ftmodel.inference.decoder import FastDecoder, PlainDecoder, make_decoder
+from ftmodel.mapper import pack_bits
 from ftmodel.model.free_transformer import FreeTransformer
 from ftmodel.model.latent import Latent
-from ftmodel.model.mapper import pack_bits
 
 
 def tokens_by_chunk(segment_ids: Tensor) -> tuple[Tensor, Tensor]:
@@ -108,7 +108,7 @@ class Particles:
             self.rows = n * k
             for layer in self.filled:
                 layer.keep(self.rows)
-            self.decoder = decoder(self.model, self.cache)
+            self.decoder = make_decoder(self.model, self.cache)
         hidden = self.decoder.upper(x.repeat_interleave(k, dim=0), codes.flatten())
         return hidden.unflatten(0, (n, k))
 

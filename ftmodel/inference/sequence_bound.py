@@ -20,7 +20,7 @@ from math import log
 import torch
 from torch import Tensor
 
-from ftmodel.designs.design import LatentDesign
+from ftmodel.config import LatentDesign, ModelConfig
 from ftmodel.inference.bounds import (
     checked,
     chunk_ids,
@@ -33,10 +33,9 @@ from ftmodel.inference.bounds import (
     token_nll,
 )
 from ftmodel.inference.filtering import filtering_bound
-from ftmodel.model.checks import check_like
-from ftmodel.model.config import ModelConfig
+from ftmodel.mapper import bit_table, pack_bits
 from ftmodel.model.free_transformer import FreeTransformer
-from ftmodel.model.mapper import bit_table, pack_bits
+from ftmodel.positions import check_like
 
 MOST_ENUMERATED = 8  # bits of a z whose values are all summed
 

@@ -8,15 +8,13 @@ from functools import partial
 
 from torch import Tensor, nn
 
+from ftmodel.cache import LayerCache, cached
+from ftmodel.config import ModelConfig
 from ftmodel.designs.injection import INJECTIONS
+from ftmodel.designs.random_prefix import RandomPrefix
 from ftmodel.designs.sharing import at_starts, only_starts, token_before
-from ftmodel.model.cache import LayerCache, cached
-from ftmodel.model.checks import check_noise
-from ftmodel.model.config import ModelConfig
-from ftmodel.model.initial_weights import draw_weights
 from ftmodel.model.latent import Latent
-from ftmodel.model.positions import Positions
-from ftmodel.model.prefix import RandomPrefix
+from ftmodel.positions import Positions, check_like
 
 
 @dataclass
@@ -143,3 +141,57 @@ class FreeTransformer(nn.Module):
     def logits(self, hidden: Tensor) -> Tensor:
         """Next-token logits (B, T, V) of ``Output.hidden``."""
         return self.readout(hidden)
+
+
+# Initial weights.
+
+
+def draw_weights(model: nn.Module, config: ModelConfig) -> None:
+    """Draw weights: normal with std 0.02, divided by √(2 L) for the decoder's projections into its
+    residual stream (GPT-2). Token embeddings have ``config.embedding_std``, the latent's matrices
+    ``config.latent_std``. How soon z is used depends on both: LOG.md, 2026-11-21.
+    """
+    into_residual = (2 * config.n_layers) ** -0.5
+    for name, parameter in model.named_parameters():
+        if parameter.dim() == 1:
+            gain = name.endswith("weight")  # of an RMSNorm
+            nn.init.constant_(parameter, float(gain))
+            continue
+        std = 0.02
+        if name.startswith(("embedding", "prefix")):
+            std = config.embedding_std
+        elif name == "latent.prior.readout.weight":
+            nn.init.zeros_(parameter)
+            continue
+        elif name.startswith("latent") and name != "latent.zeta":  # the norm rescales zeta
+            std = config.latent_std
+            if name.endswith("post_sampler"):
+                std = config.post_sampler_std
+        elif name.endswith(("output.weight", "down.weight")):
+            std *= into_residual
+        nn.init.normal_(parameter, std=std)
+
+
+def check_noise(config: ModelConfig, tokens: Tensor, noise: Tensor | None, past: int = 0) -> None:
+    """Raise ValueError unless ``noise`` (B, T, H) can sample z from the encoder of tokens (B, T),
+    after ``past`` tokens in a cache, or (B, T, n) the random prefix of a baseline. Any other
+    baseline takes None.
+    """
+    shape = *tokens.shape, config.noise_width
+    if noise is None and (config.latent_bits or (config.random_prefix and not past)):
+        what = (
+            "a random prefix is drawn" if config.random_prefix else "a Free Transformer samples z"
+        )
+        raise ValueError(f"noise: {what} with noise {shape}, not None")
+    if noise is None:
+        return
+    if not config.noise_width:
+        raise ValueError("noise: a baseline has no latent and takes None")
+    check_like("noise", noise, shape, tokens)
+    if not noise.is_floating_point():
+        raise ValueError(f"noise: its type is {noise.dtype}, not a floating-point one")
+    if past:
+        reader = (
+            "a random prefix must stand before" if config.random_prefix else "the encoder must read"
+        )
+        raise ValueError(f"cache: it holds {past} tokens, but {reader} from the first on")

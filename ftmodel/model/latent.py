@@ -6,12 +6,12 @@ Shapes: B batch, T positions, D model width, H latent bits per token, … any le
 import torch
 from torch import Tensor, nn
 
+from ftmodel.config import ModelConfig
 from ftmodel.designs.codebook import codebook
 from ftmodel.designs.encoder import ENCODERS
 from ftmodel.designs.prior import PRIORS
-from ftmodel.model.config import ModelConfig
-from ftmodel.model.mapper import pack_bits
-from ftmodel.model.positions import Positions
+from ftmodel.mapper import pack_bits
+from ftmodel.positions import Positions
 
 
 class Latent(nn.Module):

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from torch import Tensor
 from torch.nn import functional as F
 
+from ftmodel.config import ModelConfig
 from ftmodel.designs.hinge import LN2, Reduce, free_bits
 from ftmodel.designs.sharing import mean_over_spans
 from ftmodel.kernels.cross_entropy import linear_cross_entropy
-from ftmodel.model.checks import check_like
-from ftmodel.model.config import ModelConfig
 from ftmodel.model.free_transformer import FreeTransformer
+from ftmodel.positions import check_like
 
 
 def kl_per_bit(o: Tensor, prior: Tensor | None = None) -> Tensor:

@@ -24,8 +24,8 @@ import torch
 
 from perf.record import REHEARSAL, Part, is_measured, read_entries, record
 from pipelines import cli, doctor
-from pipelines.common.arguments import POSITIVE, listed, out_folder
-from pipelines.common.errors import UserError
+from pipelines.commands.arguments import POSITIVE, listed, out_folder
+from pipelines.host.errors import UserError
 
 STEP, DECODING = "perf.gpu.training_step", "perf.decoding"
 SLICE = "perf.gpu.training_slice"

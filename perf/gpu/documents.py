@@ -9,8 +9,8 @@ from unittest.mock import patch
 
 import torch
 
-from ftmodel.kernels.flex import flex_works
-from ftmodel.model.config import ModelConfig
+from ftmodel.config import ModelConfig
+from ftmodel.kernels.attention import flex_works
 from perf import steps
 from perf.gpu.training_step import QUICK_VOCABULARY, shape
 from perf.measure import Figure, Work, figure, in_turns, peak_bytes, ratio
@@ -45,7 +45,7 @@ def at_context(config: ModelConfig, vocabulary: int, device: str, turns: int) ->
     work = steps.training_work(made, tokens, True, steps.STEPS_PER_TURN)
 
     def dense() -> None:
-        with patch("ftmodel.model.positions.flex_works", lambda *_: False):
+        with patch("ftmodel.positions.flex_works", lambda *_: False):
             work()
 
     arms: dict[str, Work] = {"flex": work, "dense": dense}

@@ -7,7 +7,7 @@ from io import StringIO
 import pytest
 
 from perf.measure import Figure, figure
-from pipelines.common.atomic_files import ROOT
+from pipelines.host.files import ROOT
 
 DEVICE = "GPU_TESTS_ON"  # what tests/conftest.py reads: a device that stands in for the GPU
 

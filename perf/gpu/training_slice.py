@@ -22,18 +22,17 @@ from perf.measure import Figure, figure
 from pipelines import doctor
 from pipelines.artifacts.checkpoint import HISTORY, read_checkpoint
 from pipelines.artifacts.curve import Curve, row_of, training_seconds
-from pipelines.artifacts.paths import tokens_folder
 from pipelines.artifacts.run_spec import RunSpec
 from pipelines.artifacts.tokens.shards import Shards
-from pipelines.common.atomic_files import ROOT
-from pipelines.common.errors import UserError
-from pipelines.compose import compose_config, write_params
+from pipelines.config.compose import compose_config, write_params
 from pipelines.config.derived import trainings
 from pipelines.config.load import load_experiment, parse
 from pipelines.config.schema import Experiment
-from pipelines.train.core.manifest import make_manifest
-from pipelines.train.core.segments import Start, find_start
-from pipelines.train.core.step_callback import StepCallback
+from pipelines.host.errors import UserError
+from pipelines.host.files import ROOT
+from pipelines.host.paths import tokens_folder
+from pipelines.train.core.callbacks import StepCallback
+from pipelines.train.core.segments import Start, find_start, make_manifest
 from pipelines.train.core.trainer import Process, SegmentTraining, quiet
 
 EXPERIMENT, DATA = "kappa_124m", "fineweb_edu"

@@ -9,15 +9,15 @@ from dataclasses import replace
 
 import torch
 
+from ftmodel.config import ModelConfig
 from ftmodel.costs.training import flops_per_token, memory, utilisation
-from ftmodel.model.config import ModelConfig
 from perf import steps
 from perf.gpu.peaks import peak
 from perf.measure import Figure, figure, in_turns, peak_bytes, ratio
 from pipelines.artifacts.run_spec import RunSpec
-from pipelines.common.atomic_files import ROOT
-from pipelines.compose import compose_config
+from pipelines.config.compose import compose_config
 from pipelines.config.load import parse
+from pipelines.host.files import ROOT
 from pipelines.plan import GIB, vocab_size
 
 # for each, the experiment that trains it, sequences per step, and the utilisation to reach

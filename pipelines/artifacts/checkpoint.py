@@ -7,6 +7,8 @@ A checkpoint is Lightning's file with one more entry, the manifest as plain data
 import json
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
+from hashlib import sha256
+from json import dumps
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
@@ -16,13 +18,27 @@ import torch
 from pydantic import TypeAdapter, ValidationError
 from torch import Tensor
 
-from ftmodel.kernels.install import use_kernels
-from ftmodel.model.config import ModelConfig
+from ftmodel.config import ModelConfig
+from ftmodel.layers import use_kernels
 from ftmodel.model.free_transformer import FreeTransformer
-from pipelines.artifacts.paths import JOURNAL, resume_folder
-from pipelines.artifacts.preregistration import Preregistration
+from pipelines.artifacts.run_spec import RunSpec
 from pipelines.artifacts.tokens.shards import Shards
-from pipelines.common.errors import UserError
+from pipelines.config.load import first_difference
+from pipelines.config.schema import Expectation
+from pipelines.host.errors import UserError
+from pipelines.host.paths import JOURNAL, resume_folder
+
+# What an experiment asked and expected when the training of a run began.
+#
+# It affects no result, so the hash that tells trainings apart leaves it out. Every checkpoint's
+# manifest has it, and a resumed run takes it over from there.
+
+
+@dataclass(frozen=True)
+class Preregistration:
+    question: str | None = None
+    expectation: list[Expectation] = field(default_factory=list)
+
 
 ENTRY = "free_transformer"
 HISTORY = "history"  # rows of the training curve
@@ -155,4 +171,59 @@ def check_vocabulary(path: Path, manifest: Manifest, shards: Shards) -> None:
     if manifest.data_hash != shards.metadata.hash:
         raise UserError(
             f"{path} was trained on other data than {shards.folder} holds now; run `dvc repro`"
+        )
+
+
+# Compares what a checkpoint was trained with, by its manifest, with params.yaml.
+
+
+def settings_hash(spec: RunSpec, vocab_size: int) -> str:
+    """Hash of the settings that decide the weights of a run."""
+    return hash_of(
+        (
+            *(spec.experiment.name, spec.name, asdict(spec.run)),
+            *(asdict(spec.config), vocab_size),
+            asdict(spec.optim),
+            spec.experiment.compute.precision.value,
+        )
+    )
+
+
+def hash_of(content: Any) -> str:
+    return sha256(dumps(content).encode()).hexdigest()
+
+
+def load_trained(
+    spec: RunSpec, tokens: int | None = None
+) -> tuple[FreeTransformer, Manifest, Shards]:
+    """Load a run's model, or its model at a smaller budget of ``tokens``, with its manifest and the
+    tokens of the run's data. Raises UserError if a file is missing or damaged, or the model was
+    trained with other settings or data.
+    """
+    path = spec.checkpoint(tokens)
+    model, manifest = load_model(path)
+    check_manifest(path, manifest, spec)
+    shards = spec.shards()
+    check_vocabulary(path, manifest, shards)
+    return model, manifest, shards
+
+
+def check_manifest(path: object, manifest: Manifest, spec: RunSpec) -> None:
+    """Raise UserError if the model at ``path`` was trained with other settings than ``spec``."""
+    name, run = spec.name, spec.run
+    wanted = {
+        "runs": {name: asdict(run)},
+        "models": {run.model: {"architecture": asdict(spec.config)}},
+    }
+    said = {
+        "runs": {manifest.run_name: manifest.run},
+        "models": {run.model: {"architecture": manifest.architecture}},
+    }
+    words = first_difference(said, wanted)
+    if not words and manifest.parts.get("settings") != settings_hash(spec, manifest.vocab_size):
+        words = f"name, models.{run.model}.optim or compute.precision was another"
+    if words:
+        raise UserError(
+            f"{path}: not the run that params.yaml describes: {words}; "
+            f"`dvc repro --force --single-item train@{name}` trains that run"
         )

@@ -14,8 +14,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from pipelines.common.atomic_files import write_file
-from pipelines.common.errors import UserError
+from pipelines.host.errors import UserError
+from pipelines.host.files import write_file
 
 SPLITS = ("train", "validation")
 PART_BYTES = 32 << 20  # of text, at which a part ends

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ftmodel.designs.hinge import LN2
-from pipelines.common.errors import UserError
+from pipelines.host.errors import UserError
 
 
 @dataclass

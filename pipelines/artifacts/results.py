@@ -4,26 +4,257 @@ are in suite_results.py. The functions of result_files.py can be imported from h
 A field that does not apply to a run is None or an empty list, and not in its file.
 """
 
-from dataclasses import dataclass, field
-from typing import Any
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, fields, is_dataclass
+from enum import Enum
+from functools import cache, reduce
+from math import isnan, nan
+from operator import getitem
+from pathlib import Path
+from typing import Any, ClassVar, Self, TypeVar
 
 import torch
+from pydantic import TypeAdapter, ValidationError
 from torch import Tensor
 
-from ftmodel.analysis.bit_information import NetInformation
 from ftmodel.analysis.calibration import Calibration
-from ftmodel.analysis.permutation import Chance
-from ftmodel.synthetic.target_scores import Scores
-from pipelines.artifacts.budget_results import BudgetResult
+from ftmodel.analysis.information import NetInformation
+from ftmodel.analysis.statistics import Chance, mean_and_error
+from ftmodel.synthetic.target import Scores
 from pipelines.artifacts.checkpoint import Manifest
-from pipelines.artifacts.estimate import Estimate as Estimate
-from pipelines.artifacts.latent_results import InformativeBit, SequenceZ, Steering, Swap
-from pipelines.artifacts.result_files import (
-    flat as flat,
-    plain as plain,
-    read as read,
-    write as write,
-)
+from pipelines.artifacts.run_spec import RunSpec
+from pipelines.config.derived import Budget
+from pipelines.host.errors import UserError
+from pipelines.host.files import dumps, replace_file
+
+# Writes and reads the dataclasses of results as JSON files, and lists their numbers by name.
+
+T = TypeVar("T")
+adapter_of: Any = cache(TypeAdapter)  # making one takes longer than reading a file with it
+
+
+def plain_data(value: Any) -> Any:
+    """A value as plain data: dataclasses are mappings without fields that are None or []."""
+    if is_dataclass(value):
+        entries = {field.name: getattr(value, field.name) for field in fields(value)}
+        empty = {field.name for field in fields(value) if field.default_factory is list}
+        empty = {name for name in empty if not entries[name]}
+        return {k: plain_data(v) for k, v in entries.items() if v is not None and k not in empty}
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, dict):
+        return {str(key): plain_data(entry) for key, entry in value.items()}
+    return [plain_data(entry) for entry in value] if isinstance(value, list) else value
+
+
+def write_json(path: Path, content: Any, indent: int | None = 2) -> None:
+    """Write a dataclass, or plain data, as JSON with NaN as null; all of the file or nothing."""
+    with replace_file(path) as file:
+        file.write(dumps(plain_data(content), indent=indent).encode() + b"\n")
+
+
+def parse_json(kind: type[T], content: bytes) -> T:
+    """Read JSON as ``kind``, null as NaN where a number must be; raises ValidationError."""
+    adapter: TypeAdapter[T] = adapter_of(kind)
+    try:
+        return adapter.validate_json(content)
+    except ValidationError as error:
+        null = ("float_type", None)
+        places = [e["loc"] for e in error.errors() if (e["type"], e["input"]) == null]
+        if len(places) < error.error_count():
+            raise
+    value = json.loads(content)
+    for *way, last in places:
+        reduce(getitem, way, value)[last] = nan
+    return adapter.validate_json(json.dumps(value))
+
+
+def read_json(path: Path, kind: type[T], stage: str) -> T:
+    """Read a file as ``kind``, null as NaN; raises UserError naming the ``stage`` that makes it."""
+    again = f"`dvc repro {stage}@{path.parent.name}` makes it"
+    try:
+        return parse_json(kind, path.read_bytes())
+    except FileNotFoundError:
+        raise UserError(f"{path} is missing: {again}") from None
+    except ValidationError as error:
+        first = error.errors()[0]
+        field = ".".join(map(str, first["loc"]))
+        raise UserError(f"{path}: {field}: {first['msg']}; {again}") from None
+
+
+def flat_numbers(content: Any, separator: str = "/", prefix: str = "") -> dict[str, float]:
+    """Every number of a dataclass by its path, {"a/b": 1.0}; lists and texts are left out."""
+    figures: dict[str, float] = {}
+    for key, value in plain_data(content).items():
+        name = f"{prefix}{key}"
+        if isinstance(value, dict):
+            figures |= flat_numbers(value, separator, f"{name}{separator}")
+        elif isinstance(value, int | float):
+            figures[name] = int(value) if isinstance(value, bool) else value
+    return figures
+
+
+# A figure with its standard error, as evaluation writes it.
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A mean over held-out documents."""
+
+    mean: float
+    se: float  # standard error over documents; NaN for a single one
+    # for a filtering bound: standard error over repeated filters, and half the variance of its log
+    # estimate. While small, that is about how far the bound lies above the NLL
+    monte_carlo: float | None = None
+    half_variance: float | None = None
+    converged: bool | None = None  # whether a calibration found enough particles; None: not asked
+    spread: ClassVar[float] = nan  # over seeds; a single run has none
+
+    @classmethod
+    def over_documents(cls, totals: Tensor, sizes: Tensor | None = None) -> "Estimate":
+        """Σ totals / Σ sizes over n documents, (n,) each."""
+        found = mean_and_error(totals, sizes)
+        return cls(found["mean"], found["se"])
+
+    @classmethod
+    def by_document(cls, totals: Tensor, document: Tensor, size: int = 1) -> "Estimate":
+        """Σ totals / Σ sizes over documents: totals (n,) of ``size`` each, by ``document`` (n,)."""
+        sums, counts = document_sums(totals, document)
+        return cls.over_documents(sums, counts * size)
+
+    @property
+    def convergence(self) -> str:
+        """The suffix for a number whose calibration did not find enough particles, else ""."""
+        return " (not converged)" if self.converged is False else ""
+
+    def __str__(self) -> str:
+        error = "" if isnan(self.se) else f" ± {self.se:.4f}"
+        return f"{self.mean:.4f}{error}".replace("-", "−") + self.convergence
+
+
+def document_sums(values: Tensor, document: Tensor) -> tuple[Tensor, Tensor]:
+    """Sum values (n, …) by ``document`` (n,): sums (D, …), and how many values each has (D,)."""
+    _, index, counts = document.unique(return_inverse=True, return_counts=True)
+    zeros = values.new_zeros(len(counts), *values.shape[1:])
+    return zeros.index_add_(0, index, values), counts
+
+
+# Types of evaluation's results on z in text.
+
+
+@dataclass(frozen=True)
+class BitContext:
+    """A position in held-out text, and the encoder's probability that a bit is 1 there."""
+
+    before: str
+    token: str  # read by the model at the position
+    after: str  # begins with the token predicted there
+    probability: float
+
+
+@dataclass(frozen=True)
+class InformativeBit:
+    bit: int
+    kl: Estimate  # bits per token
+    read: NetInformation  # information about the token that is read
+    predicted: NetInformation  # about the one that is predicted
+    set: list[BitContext] = field(default_factory=list)  # most certainly 1
+    unset: list[BitContext] = field(default_factory=list)  # most certainly 0
+
+
+@dataclass(frozen=True)
+class Steering:
+    """Mean distances (0 to 1) between continuations of the same prompt; standard errors over
+    prompts. A baseline has only ``same``: its continuations differ by the tokens drawn.
+    """
+
+    same: Estimate  # with the same z
+    different: Estimate | None = None  # with different z
+    ratio: Estimate | None = None  # different ÷ same
+    null_mean: float | None = None  # of the ratio, with z permuted among a prompt's continuations
+    null_95: float | None = None  # 95 % quantile
+    p_value: float | None = None  # (1 + permutations that reach the ratio) / (1 + permutations)
+
+
+@dataclass(frozen=True)
+class Swap:
+    """Reconstruction cross-entropy, bits per token, by the source of z; no language-model loss."""
+
+    texts: int
+    own: Estimate  # the posterior given the text
+    prior: Estimate
+    other: Estimate  # the posterior given a text of another document
+    permuted: Estimate  # its own, at permuted positions
+    prior_minus_own: Estimate
+    other_minus_own: Estimate
+    permuted_minus_own: Estimate
+
+
+@dataclass(frozen=True)
+class Clusters:
+    """How often a bit of z is the same in two texts (0 to 1); standard errors over documents."""
+
+    same: Estimate  # two texts of one document
+    different: Estimate  # two texts of different documents
+    null_95: float  # 95 % quantile of the difference, texts permuted among documents
+    p_value: float  # (1 + permutations that reach the difference) / (1 + permutations)
+
+
+@dataclass(frozen=True)
+class PathStep:
+    """Change of reconstruction cross-entropy, bits per token, at a step from one z to another."""
+
+    share: float  # of the differing bits that are taken from the other z
+    start: Estimate  # for the first text, minus its CE with its own z
+    end: Estimate  # for the other text, minus its CE with the first text's z
+    random: Estimate  # for the first text, with as many random bits changed
+
+
+@dataclass(frozen=True)
+class SequenceZ:
+    """Measurements of one z per sequence."""
+
+    texts: int
+    own: Estimate  # cross-entropy of texts with their own z, bits per token
+    other: Estimate  # with the z of the text where their path begins
+    path: list[PathStep]
+    half: Estimate | None = None  # the other text's gain from half of the bits ÷ from all
+    half_random: Estimate | None = None  # the same with as many random bits
+    half_minus_random: Estimate | None = None
+    clusters: Clusters | None = None  # None if no document has two texts
+
+
+# Results of a run's model at one of its token budgets.
+
+
+@dataclass(frozen=True)
+class BudgetResult:
+    tokens: int  # trained on by then
+    listed: int  # as configured
+    annealed: bool
+
+    @classmethod
+    def of(cls, spec: RunSpec, budget: Budget, **results: Any) -> Self:
+        tokens = budget.steps * spec.batch_tokens
+        return cls(tokens=tokens, listed=budget.listed, annealed=budget.annealed, **results)
+
+
+AnyBudget = TypeVar("AnyBudget", bound=BudgetResult)
+
+
+def in_last_third(budgets: Sequence[AnyBudget]) -> list[AnyBudget]:
+    """The budgets in the last third of training; ``budgets`` rise in tokens."""
+    return [entry for entry in budgets if 3 * entry.tokens >= 2 * budgets[-1].tokens]
+
+
+def late_tokens(of_seeds: Iterable[Sequence[BudgetResult]]) -> tuple[int, ...]:
+    """Tokens at each budget in the last third; empty if the seeds differ in them. Only means over
+    the same budgets are compared.
+    """
+    found = {tuple(entry.tokens for entry in in_last_third(budgets)) for budgets in of_seeds}
+    return found.pop() if len(found) == 1 else ()
+
 
 UNITS = {"bits_per_byte": "bits per byte", "bits_per_token": "bits per token"}  # names of fields
 

@@ -6,12 +6,12 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
-from ftmodel.model.config import ModelConfig
-from pipelines.artifacts import paths
+from ftmodel.config import ModelConfig
 from pipelines.artifacts.tokens.shards import Shards
 from pipelines.config.data import Data
 from pipelines.config.derived import Budget
 from pipelines.config.schema import Experiment, Optim, Run
+from pipelines.host import paths
 
 
 @dataclass(frozen=True)

@@ -4,8 +4,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from pipelines.artifacts.budget_results import BudgetResult
 from pipelines.artifacts.checkpoint import Manifest
+from pipelines.artifacts.results import BudgetResult
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from functools import partial
 from itertools import chain, islice
 from typing import TypeVar
 
-from pipelines.common.errors import UserError
+from pipelines.host.errors import UserError
 
 MAX_TASKS_WITHOUT_WORKERS = 2  # which take less time than starting workers
 
@@ -100,7 +100,7 @@ def start_worker(threads: int) -> None:
 
 def on_ray(function: Callable[[Task], Iterable[Result]]) -> Workers[Task, Result]:
     """A thread for each core of the cluster, which waits for its task; Ray repeats lost tasks."""
-    from pipelines.cluster import connection  # one machine needs no Ray
+    from pipelines.cluster import connection
 
     connection.connect()
     workers = connection.Worker(cpus=1, gpus=0)

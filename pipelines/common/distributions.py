@@ -8,8 +8,8 @@ from importlib.metadata import Distribution, PackageNotFoundError, distribution
 from itertools import accumulate
 from pathlib import Path, PurePosixPath
 
-from pipelines.common.errors import UserError
 from pipelines.common.file_listing import FileEntry, Folder, readable
+from pipelines.host.errors import UserError
 
 Found = tuple[str, PurePosixPath, Path]  # name with version, path below site-packages, file
 

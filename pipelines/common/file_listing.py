@@ -15,7 +15,7 @@ from pathlib import Path
 
 from fsspec.utils import glob_translate
 
-from pipelines.common.errors import UserError
+from pipelines.host.errors import UserError
 
 BUILDERS = ("arrow", "csv", "json", "parquet", "text")  # of `datasets`, for files named one by one
 MAX_FILES_READ, MAX_BYTES_READ = 10_000, 128 << 20  # of a part that is hashed by content

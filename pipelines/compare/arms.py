@@ -12,9 +12,7 @@ from math import hypot, inf, nan
 from statistics import fmean, stdev
 from typing import Any
 
-from pipelines.artifacts.budget_results import in_last_third
-from pipelines.artifacts.estimate import Estimate
-from pipelines.artifacts.results import Figures
+from pipelines.artifacts.results import Estimate, Figures, in_last_third
 from pipelines.artifacts.run_results import RunResults
 from pipelines.config.schema import Run
 

@@ -2,7 +2,7 @@
 ftmodel/analysis/differences.py.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import isnan
 
@@ -16,8 +16,9 @@ from ftmodel.analysis.differences import (
     document_error,
     pool_seeds,
 )
-from pipelines.artifacts.results import Estimate
-from pipelines.compare.arms import Arm, baselines, by_data, families
+from pipelines.artifacts.results import Estimate, late_tokens
+from pipelines.artifacts.run_results import RunResults
+from pipelines.compare.arms import Arm, OverSeeds, baselines, by_data, families, grouped, over_seeds
 
 NOT_DECIDED = "not decided: the bound is loose"
 
@@ -134,3 +135,188 @@ def compare(arms: list[Arm]) -> list[Comparison]:
         for arm in group
         for other in controls(arm, group)
     ]
+
+
+# Compares arms with the plain baseline at each token budget and over the last third of training.
+#
+# Bounds of single documents are kept for the final budget alone. At the others the error of a
+# difference over documents is not known, and only seeds decide what counts.
+
+
+@dataclass(frozen=True)
+class Cell:
+    """An arm's bound, with mean and spread over its seeds."""
+
+    bound: OverSeeds
+    note: str  # what kind of figure it is; may be empty
+    difference: Comparison | None  # from the plain baseline
+
+
+Column = dict[str, Cell]  # by arm
+
+
+@dataclass(frozen=True)
+class BudgetTable:
+    """Arms on one data set, a column for each budget and one for the last third of training."""
+
+    columns: dict[str, Column]  # by their heads
+    arms: list[Arm]
+
+    @property
+    def by_seeds(self) -> list[Comparison]:
+        """Comparisons that only seeds decide, so none of the final bounds."""
+        cells = [cell for column in self.columns.values() for cell in column.values()]
+        return [c.difference for c in cells if c.difference and c.difference.documents is None]
+
+
+def budget_table(arms: list[Arm], comparisons: list[Comparison]) -> BudgetTable:
+    """The table of arms on one data set, whose final bounds ``comparisons`` compares."""
+    arms = [arm for arm in arms if all(run.evaluation.budgets for run in arm.runs)]
+    tokens = sorted({entry.tokens for arm in arms for entry in arm.first.evaluation.budgets})
+    columns = {f"{number:,} tokens": at_budget(arms, number, comparisons) for number in tokens}
+    return BudgetTable(columns | {"mean of the last third": over_last_third(arms)}, arms)
+
+
+def at_budget(arms: list[Arm], tokens: int, comparisons: list[Comparison]) -> Column:
+    """The column for a budget, with the arms all of whose seeds have it."""
+    bounds: dict[str, list[Estimate]] = {}
+    notes = {}
+    for arm in arms:
+        budgets = [entry for run in arm.runs for entry in run.evaluation.budgets]
+        here = [entry for entry in budgets if entry.tokens == tokens]
+        if len(here) == len(arm.runs):
+            bounds[arm.name] = [entry.figures(arm.unit).bound for entry in here]
+            notes[arm.name] = "" if here[0].annealed else "snapshot"
+    final = {  # their errors over documents are known
+        c.arm.name: c for c in comparisons if c.other.plain and c.arm.trained_tokens == tokens
+    }
+    differences = from_plain(arms, bounds, arms[0].unit) | final
+    return {
+        name: Cell(over_seeds(each), notes[name], differences.get(name))
+        for name, each in bounds.items()
+    }
+
+
+def over_last_third(arms: list[Arm]) -> Column:
+    """The column of means over the last third, compared if over the same budgets, at least two."""
+    column: Column = {}
+    groups = grouped(arms, lambda arm: late_tokens(run.evaluation.budgets for run in arm.runs))
+    for budgets, group in groups.items():
+        bounds = {arm.name: arm.last_third for arm in group}
+        notes = {0: "budgets differ by seed", 1: "the final budget alone"}
+        note = notes.get(len(budgets), f"{len(budgets)} budgets")
+        several = len(budgets) > 1
+        differences = from_plain(group, bounds, group[0].unit) if several else {}
+        column |= {
+            name: Cell(over_seeds(each), note, differences.get(name))
+            for name, each in bounds.items()
+        }
+    return column
+
+
+# Compares designs of the latent with their model's own, in otherwise equal Free Transformers.
+
+NAMES = {
+    "latent_bits": "H",
+    "latent_block": "block",
+    "latent.encoder_layers": "encoder blocks",
+    "latent.per": "a code per",
+    "latent.every": "a code every",
+}
+
+
+@dataclass(frozen=True)
+class Designs:
+    """Arms of one family and threshold, one of which has its model's design."""
+
+    own: Arm
+    others: list[Comparison]  # arms of another design, compared with ``own`` by the bound
+
+    @property
+    def arms(self) -> list[Arm]:
+        return [self.own, *(comparison.arm for comparison in self.others)]
+
+
+def design_words(arm: Arm) -> str:
+    """An arm's design in words, such as `map linear, H 16` or `a code every 8`."""
+    changes = arm.first.design_changes
+    words = [
+        f"{NAMES.get(key, key.removeprefix('latent.'))} {value}"
+        for key, value in changes.items()
+        if key != "latent.per" or "latent.every" not in changes  # which says it
+    ]
+    return ", ".join(words) or "its model's"
+
+
+def designs(arms: Sequence[Arm]) -> list[Designs]:
+    """A group for each family and threshold with the model's own design and another."""
+    groups = []
+    for family in families([*arms]):
+        free = (arm for arm in family if not arm.baseline)
+        by_threshold = grouped(
+            free, lambda arm: (arm.run.kappa_bits, arm.run.kappa_warmup_steps, arm.run.beta)
+        )
+        for alike in by_threshold.values():
+            own = next((arm for arm in alike if arm.preset_design), None)
+            others = [arm for arm in alike if not arm.preset_design]
+            if own and others:
+                against = [contrast_bounds(arm, own, own.unit, family) for arm in others]
+                groups.append(Designs(own, against))
+    return groups
+
+
+# What z is worth to each Free Transformer: what its KL buys, in bits per token.
+
+NEGLIGIBLE = 0.05  # share of the KL
+NO_KL = 0.005  # bits per token, for a κ of 1 and more
+
+
+@dataclass(frozen=True)
+class UseOfZ:
+    arm: Arm
+    baseline: Arm | None  # the plain one of the same data, model and token budget
+    kl: Estimate
+    use: Estimate  # filtering bound − reconstruction CE: what the encoder's z adds to the past
+    waste: Estimate  # KL − use
+    ce: Estimate
+
+    @property
+    def ignored(self) -> bool:
+        """Whether κ pays for bits, but their use is negligible or within its error of 0."""
+        return bool(self.arm.run.kappa_bits) and negligible(self.use, self.kl)
+
+    @property
+    def divided(self) -> tuple[list[RunResults], list[RunResults]] | None:
+        """The runs that use z, and those that ignore it, if the arm's seeds differ in that."""
+        if not self.arm.run.kappa_bits:
+            return None
+        using, ignoring = list[RunResults](), list[RunResults]()
+        for run in self.arm.runs:
+            figures = run.figures("bits_per_token")
+            assert figures.use and figures.kl, "every Free Transformer has all figures"
+            (ignoring if negligible(figures.use, figures.kl) else using).append(run)
+        return (using, ignoring) if using and ignoring else None
+
+    @property
+    def recovery(self) -> float | None:
+        """(NLL of the baseline − reconstruction CE) / KL; None without a baseline or a KL."""
+        least = NO_KL * min(1, self.arm.run.kappa_bits or 1)
+        if self.baseline is None or self.kl.mean < least:
+            return None
+        nll = self.baseline.bound("bits_per_token").mean
+        return (nll - self.ce.mean) / self.kl.mean
+
+
+def negligible(use: Estimate, kl: Estimate) -> bool:
+    return use.mean < max(2 * use.se, NEGLIGIBLE * kl.mean)
+
+
+def uses_of_z(arms: list[Arm]) -> list[UseOfZ]:
+    """The use of z by each Free Transformer, in order."""
+    uses = []
+    for arm in (arm for arm in arms if not arm.baseline):
+        plain = next((other for other in controls(arm, arms) if other.plain), None)
+        f = arm.figures("bits_per_token")
+        assert f.kl and f.use and f.waste and f.ce, "every Free Transformer has all figures"
+        uses.append(UseOfZ(arm, plain, f.kl, f.use, f.waste, f.ce))
+    return uses

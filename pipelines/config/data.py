@@ -10,9 +10,9 @@ from fsspec.utils import glob_translate
 from omegaconf import MISSING, DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from ftmodel.model.limits import limited
-from pipelines.common.errors import UserError
+from ftmodel.config import limited
 from pipelines.common.file_listing import BUILDERS, compile_exclude
+from pipelines.host.errors import UserError
 
 FORMATS = ("text", "jsonl", "parquet")
 T = TypeVar("T")
@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 @dataclass
 class ProcessData:
-    """Sequences of a process of ftmodel/synthetic/registry.py, each one document."""
+    """Sequences of a process of ftmodel/synthetic/__init__.py, each one document."""
 
     source: str = MISSING  # name of the process
     train_sequences: int = limited(MISSING, at_least=1)  # sequences to train on
@@ -133,7 +133,7 @@ KINDS: dict[str, type[Part]] = {kind.source: kind for kind in get_args(Part)}
 
 def sources() -> dict[str, type[Data]]:
     """The dataclass of a data entry, by its ``source``."""
-    from ftmodel.synthetic.registry import PROCESSES  # imports torch: workers need no names
+    from ftmodel.synthetic import PROCESSES
 
     return {**dict.fromkeys(PROCESSES, ProcessData), "text": TextData}
 

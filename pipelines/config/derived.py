@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from ftmodel.designs.design import LatentDesign
-from ftmodel.model.config import ModelConfig
+from ftmodel.config import LatentDesign, ModelConfig
 
 if TYPE_CHECKING:  # the schema imports this module
     from pipelines.config.schema import Arm, Preset

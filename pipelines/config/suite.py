@@ -5,7 +5,7 @@ from enum import StrEnum
 
 from omegaconf import MISSING
 
-from ftmodel.model.limits import limited
+from ftmodel.config import limited
 
 
 class Scoring(StrEnum):

@@ -24,24 +24,23 @@ import numpy as np
 import pyarrow as pa
 import torch
 
-from ftmodel.synthetic.registry import PROCESSES
+from ftmodel.synthetic import PROCESSES
 from pipelines.artifacts.corpus import SPLITS, write_parts
-from pipelines.artifacts.paths import corpus_folder
 from pipelines.cluster.workers import run_tasks
-from pipelines.common import errors
-from pipelines.common.arguments import DATASET
-from pipelines.common.atomic_files import alone, replace_folder
-from pipelines.common.console import Bar
-from pipelines.common.errors import UserError
-from pipelines.common.machine import whole_cores
-from pipelines.common.source_code import code_version
+from pipelines.commands.arguments import DATASET
 from pipelines.config.data import ProcessData, TextData
-from pipelines.config.frozen import Check, freeze, unchecked
+from pipelines.config.load import Check, freeze, unchecked
 from pipelines.data.duplicates import find_duplicates
-from pipelines.data.mixture import Mixture, Short, Tally, check_mixture, mix
-from pipelines.data.part_files import part_files, write
+from pipelines.data.mixture import Mixture, Short, Tally, check_mixture, mix, part_files, write
 from pipelines.data.segments import Stream, load, read
 from pipelines.data.sources import open_source
+from pipelines.host import errors
+from pipelines.host.console import Bar
+from pipelines.host.errors import UserError
+from pipelines.host.files import alone, replace_folder
+from pipelines.host.machine import whole_cores
+from pipelines.host.paths import corpus_folder
+from pipelines.host.source_code import code_version
 
 SEQUENCES_PER_DRAW = 4096  # of a process
 FIRST_BYTES = 1 << 30  # read at first of a mixture that ends with one of its parts

@@ -11,15 +11,19 @@ from itertools import islice
 import torch
 from torch import Generator, Tensor
 
+from ftmodel.analysis.statistics import permutation_test
+from ftmodel.analysis.use_of_z import distances, mean_distance, steering_test
 from ftmodel.inference.generate import generate
 from ftmodel.inference.latent_source import FromPrior, LatentSource, Noise
+from ftmodel.mapper import pack_bits, pinned_noise
 from ftmodel.model.free_transformer import FreeTransformer
-from ftmodel.synthetic import target_task
+from ftmodel.synthetic import target
 from pipelines.artifacts.packing import held_out
-from pipelines.artifacts.results import Generations
+from pipelines.artifacts.results import Estimate, Generations, Steering
 from pipelines.artifacts.tokens.shards import Shards
 from pipelines.common.rng_streams import Purpose, generator
 from pipelines.config.data import TextData
+from pipelines.config.schema import EvaluationConfig
 from pipelines.evaluate.measurement import Context
 
 PINNED = 6  # different z, by number
@@ -37,19 +41,19 @@ class Sampling:
     temperature: float = 1.0
 
 
-LETTERS = Sampling(Purpose.GROUPS, 4, target_task.PROMPT, target_task.LENGTH, draws=6)
+LETTERS = Sampling(Purpose.GROUPS, 4, target.PROMPT, target.LENGTH, draws=6)
 TEXT = Sampling(Purpose.TEXT, 3, 32, 96, draws=4, temperature=0.8)
 
 
-def applies(context: Context) -> bool:
+def generations_apply(context: Context) -> bool:
     return context.data.source == "target" or isinstance(context.data, TextData)
 
 
-def measure(context: Context) -> None:
+def measure_generations(context: Context) -> None:
     model, seed = context.model, context.settings.seed
     if context.data.source == "target":
         sampling, prompts = LETTERS, letters(seed)
-        decode: Callable[[Tensor], str] = target_task.decode
+        decode: Callable[[Tensor], str] = target.decode
     else:
         sampling, prompts = TEXT, beginnings(context.shards, model.config.context, TEXT.prompts)
         decode = text_decoder(context.shards)
@@ -72,8 +76,8 @@ def text_decoder(shards: Shards) -> Callable[[Tensor], str]:
 def letters(seed: int) -> list[Tensor]:
     """Prompts (2,) of the target task, each with another letter."""
     rng = generator(seed, LETTERS.purpose, PROMPTS)
-    chosen = torch.randperm(len(target_task.LETTERS), generator=rng)[: LETTERS.prompts]
-    return [torch.stack((letter, torch.tensor(target_task.ARROW))) for letter in chosen]
+    chosen = torch.randperm(len(target.LETTERS), generator=rng)[: LETTERS.prompts]
+    return [torch.stack((letter, torch.tensor(target.ARROW))) for letter in chosen]
 
 
 def beginnings(shards: Shards, context: int, prompts: int) -> list[Tensor]:
@@ -110,3 +114,78 @@ def continuations(
         temperature=sampling.temperature,
     )
     return list(sequences.cpu().split(sampling.draws))
+
+
+# Whether pinned z steer generation: continues the same prompts with several z.
+
+
+def steering_applies(context: Context) -> bool:
+    """Whether the data is text. A baseline counts, too: it shows how far token draws alone lead."""
+    return bool(context.settings.steering_prompts) and isinstance(context.data, TextData)
+
+
+def measure_steering(context: Context) -> None:
+    model, settings = context.model, context.settings
+    prompts = beginnings(context.shards, model.config.context, settings.steering_prompts)
+    rng = generator(settings.seed, Purpose.STEERING)
+    codes = different_codes(model.config.noise_width, settings.steering_z, rng)
+    labels = torch.arange(settings.steering_z).repeat_interleave(settings.steering_draws)
+    z = codes[labels % len(codes)]
+    apart = torch.stack(
+        [
+            distances(steered_continuations(model, p.to(context.device), z, settings, rng))
+            for p in prompts
+        ]
+    )
+    context.evaluation.steering = steering_figures(apart, z, rng)
+
+
+def different_codes(bits: int, count: int, rng: Generator) -> Tensor:
+    """``count`` different codes of H = ``bits``, or all if there are fewer. Above 16 bits two are
+    equal with a probability below count² / 2^17.
+    """
+    if bits > 16:
+        return pack_bits(torch.rand(count, bits, generator=rng) < 0.5)
+    return torch.randperm(1 << bits, generator=rng)[:count]
+
+
+def steered_continuations(
+    model: FreeTransformer, prompt: Tensor, z: Tensor, settings: EvaluationConfig, rng: Generator
+) -> Tensor:
+    """Continue the prompt (P,) with a pinned code z (R,) in each row; returns the tokens (R, N)
+    that it can change. The first new token is not among them: it is predicted where the prompt
+    ends, whose z is the encoder's, the same in all rows. Where several tokens read one z it is left
+    out, too, though the prompt is then read with the pinned z, or after the pinned random prefix.
+    """
+    new = min(1 + settings.steering_length, model.config.context - len(prompt) + 1)
+    source: LatentSource = FromPrior()
+    if bits := model.config.noise_width:
+        of_prompt = torch.rand(len(prompt), bits, generator=rng).expand(len(z), -1, -1)
+        noise = pinned_noise(z, bits)[:, None].repeat(1, len(prompt) + new, 1)
+        if model.latent is not None and not model.config.latent.shared_codes:
+            noise[:, : len(prompt)] = of_prompt
+        source = Noise(noise)
+    sequences = generate(
+        model, prompt.expand(len(z), -1), new, generator=rng, z=source, temperature=TEXT.temperature
+    )
+    return sequences[:, len(prompt) + 1 :].cpu()
+
+
+def steering_figures(apart: Tensor, z: Tensor, rng: Generator) -> Steering:
+    """Figures from distances (P, R, R) between continuations with z (R,), equal for a baseline."""
+    if len(z.unique()) == 1:
+        return Steering(Estimate.over_documents(mean_distance(apart, z[:, None] == z)))
+    result = steering_test(apart, z, rng)
+    same = Estimate.over_documents(result.within)
+    different = Estimate.over_documents(result.between)
+    if not same.mean:  # no ratio: the same z gives the same text
+        return Steering(same, different)
+    chance = permutation_test(torch.cat((torch.tensor([result.ratio]), result.null)))
+    return Steering(
+        same=same,
+        different=different,
+        ratio=Estimate.over_documents(result.between, result.within),
+        null_mean=chance.null_mean,
+        null_95=chance.null_95,
+        p_value=chance.p_value,
+    )

@@ -2,8 +2,9 @@
 fields of evaluation.json and details.json.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple
 
 import torch
 
@@ -29,11 +30,8 @@ class Context:
     details: Details
 
 
-class Measurement(Protocol):
-    """A module of this folder; it draws all random numbers from its own stream."""
+class Measurement(NamedTuple):
+    """Two functions of this folder. Each draws its random numbers from a stream of its own."""
 
-    def applies(self, context: Context) -> bool:
-        """Whether this model can be measured on this data."""
-
-    def measure(self, context: Context) -> None:
-        """Fill in the fields of ``context.evaluation`` and ``context.details``."""
+    applies: Callable[[Context], bool]  # whether this model can be measured on this data
+    measure: Callable[[Context], None]  # fills in fields of ``evaluation`` and ``details``

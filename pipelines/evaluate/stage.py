@@ -20,54 +20,37 @@ import torch
 from ftmodel.model.free_transformer import FreeTransformer
 from ftmodel.model.objective import collapsed, kl_of_use
 from pipelines.artifacts import results
-from pipelines.artifacts.checkpoint import Manifest, remove_finished
+from pipelines.artifacts.checkpoint import Manifest, hash_of, load_trained, remove_finished
 from pipelines.artifacts.curve import Curve, read_curve
-from pipelines.artifacts.manifest import hash_of, load_trained
-from pipelines.artifacts.results import (
-    BudgetFigures,
-    Details,
-    EvaluationResult,
-)
+from pipelines.artifacts.results import BudgetFigures, Details, EvaluationResult
 from pipelines.artifacts.run_spec import RunSpec
 from pipelines.artifacts.tokens.shards import Shards
-from pipelines.cluster.dispatch import here_or_on_a_worker
-from pipelines.common.allocator import keep_freed_memory
-from pipelines.common.arguments import RUN
-from pipelines.common.atomic_files import write_file
-from pipelines.common.gpu_memory import full_memory
-from pipelines.common.source_code import code_version
+from pipelines.cluster.connection import here_or_on_a_worker
+from pipelines.commands.arguments import RUN
 from pipelines.config.data import Data
-from pipelines.config.frozen import REUSED, Frozen, freeze
+from pipelines.config.load import REUSED, Frozen, freeze
 from pipelines.config.schema import EvaluationConfig
-from pipelines.evaluate import (
-    answer_accuracy,
-    bit_information,
-    coin,
-    generations,
-    label,
-    sequence_z,
-    steering,
-    swap,
-    target_generations,
-    target_latent,
-)
+from pipelines.evaluate import codes, generations, hidden_causes, target
 from pipelines.evaluate.bounds import DocumentScores, results_of, score, with_proposal
 from pipelines.evaluate.measurement import Context, Measurement
+from pipelines.host.files import write_file
+from pipelines.host.machine import full_memory, keep_freed_memory
+from pipelines.host.source_code import code_version
 from pipelines.tracking.sync import sync_stage
 
 FILES = ("evaluation.json", "details.json", "metrics.json")  # in the order of writing
 # besides the bounds, which every model has on any data
 MEASUREMENTS: list[Measurement] = [
-    generations,
-    target_generations,
-    target_latent,
-    answer_accuracy,
-    label,
-    coin,
-    bit_information,
-    swap,
-    sequence_z,
-    steering,
+    Measurement(generations.generations_apply, generations.measure_generations),
+    Measurement(target.target_groups_apply, target.measure_target_groups),
+    Measurement(target.target_latent_applies, target.measure_target_latent),
+    Measurement(hidden_causes.answers_apply, hidden_causes.measure_answers),
+    Measurement(hidden_causes.label_applies, hidden_causes.measure_label),
+    Measurement(hidden_causes.coin_applies, hidden_causes.measure_coin),
+    Measurement(codes.bits_apply, codes.measure_bits),
+    Measurement(codes.swap_applies, codes.measure_swap),
+    Measurement(codes.sequence_z_applies, codes.measure_sequence_z),
+    Measurement(generations.steering_applies, generations.measure_steering),
 ]
 
 
@@ -176,7 +159,7 @@ def measure(spec: RunSpec, frozen: Frozen | None = None, clean_up: bool = True) 
         waiting.mkdir(parents=True, exist_ok=True)
         contents = evaluation, details, headline(evaluation)
         for file, content in zip(FILES, contents, strict=True):
-            results.write(waiting / file, content)
+            results.write_json(waiting / file, content)
     if frozen:
         frozen.check(f"its figures stay in {waiting}{REUSED}")
     for file in FILES:
@@ -187,7 +170,7 @@ def measure(spec: RunSpec, frozen: Frozen | None = None, clean_up: bool = True) 
     shutil.rmtree(waiting)
     with suppress(OSError):  # with others
         waiting.parent.rmdir()
-    evaluation = results.read(spec.results / FILES[0], EvaluationResult, "evaluate")
+    evaluation = results.read_json(spec.results / FILES[0], EvaluationResult, "evaluate")
     if evaluation.calibration:
         print(f"{name}: {evaluation.calibration}")
     bounds = vars(evaluation.bits_per_token).items()

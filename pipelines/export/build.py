@@ -20,20 +20,95 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import click
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from torch import Tensor
 
+from ftmodel.config import LatentDesign, Prior
 from ftmodel.conversion.llama import llama_config
 from ftmodel.model.free_transformer import FreeTransformer
-from pipelines.artifacts.checkpoint import Manifest, read_padding
-from pipelines.artifacts.manifest import load_trained
+from pipelines.artifacts import results
+from pipelines.artifacts.checkpoint import Manifest, load_trained, read_padding
+from pipelines.artifacts.results import BudgetFigures, EvaluationResult, Figures
+from pipelines.artifacts.run_results import fraction
 from pipelines.artifacts.run_spec import RunSpec
 from pipelines.artifacts.tokens.shards import Shards
-from pipelines.common.arguments import COUNT, TRAINED
-from pipelines.common.errors import UserError
+from pipelines.commands.arguments import COUNT, TRAINED
 from pipelines.config.load import load_stage
 from pipelines.config.schema import Experiment
-from pipelines.export import free_transformer, hugging_face, llama_cpp, model_card
-from pipelines.tracking.registry import ModelEntry
+from pipelines.export import hugging_face, llama_cpp
+from pipelines.host.errors import UserError
+from pipelines.host.paths import results_folder
+from pipelines.tracking.sync import ModelEntry
+
+# The README.md of an exported model, from the records of its run.
+
+BOUNDS = {  # of Figures, and how a row of the table begins
+    "nll": "",
+    "filtering": "filtering bound on the ",
+    "elbo": "ELBO bound on the ",
+    "iwae": "IWAE bound on the ",
+    "prior": "prior-sample bound on the ",
+}
+TESTED = ("4.57.6", "5.23.0")  # of transformers, by the tests
+PRIORS = {
+    Prior.uniform: "which is uniform over the 2^{} codes",
+    Prior.learned: "in which each bit has a probability that depends on the tokens so far",
+    Prior.recurrent: "in which each bit has a probability that depends on tokens and z so far",
+}
+TEMPLATES = Environment(
+    loader=FileSystemLoader(Path(__file__).with_name("templates")),
+    undefined=StrictUndefined,
+    trim_blocks=True,
+)
+
+
+def of_run(experiment: Experiment, manifest: Manifest, tokens: int) -> str:
+    """The card of a run trained on so many ``tokens``."""
+    run, architecture, parent = manifest.run, manifest.architecture, manifest.parent
+    shape = {k: v for k, v in architecture.items() if k[:2] in ("n_", "d_", "ff", "co")}
+    for name in ("head_width", "latent_block"):
+        if (value := architecture.get(name)) is not None:
+            shape[name] = value
+    started = "random weights"
+    if parent:
+        started = f"{parent.get('hf') or 'run ' + parent['run']}, sha256 {parent['sha256']}"
+    bits, design = architecture["latent_bits"], LatentDesign(**architecture.get("latent", {}))
+    return TEMPLATES.get_template("card.md.jinja").render(
+        manifest=manifest,
+        run=run,
+        tokens=tokens,
+        bits=bits,
+        kappa=fraction(run["kappa_bits"]) if bits else "",
+        started=started,
+        architecture=", ".join(f"{k} {v}" for k, v in shape.items()),
+        tested=" and ".join(TESTED),
+        bounds=bound_lines(experiment, manifest, tokens),
+        prior=PRIORS[design.prior].format(bits),
+    )
+
+
+def bound_lines(experiment: Experiment, manifest: Manifest, tokens: int) -> str:
+    """Rows of a card's table, named as in docs/measurement.md; none without an evaluation."""
+    return "".join(
+        f"| {name}held-out NLL, bits per {unit} | {bound} |\n"
+        for unit, figures in measured(experiment, manifest, tokens).items()
+        for attribute, name in BOUNDS.items()
+        if (bound := getattr(figures, attribute))
+    )
+
+
+def measured(experiment: Experiment, manifest: Manifest, tokens: int) -> dict[str, Figures]:
+    """Held-out figures at so many tokens by unit, token or byte; {} if not evaluated."""
+    path = results_folder(experiment.name, manifest.run_name) / "evaluation.json"
+    if not path.exists():
+        return {}
+    evaluation = results.read_json(path, EvaluationResult, "evaluate")
+    at_tokens: list[EvaluationResult | BudgetFigures] = [
+        *(budget for budget in evaluation.budgets if budget.listed == tokens)
+    ] or [evaluation]
+    units = {"token": at_tokens[0].bits_per_token, "byte": at_tokens[0].bits_per_byte}
+    return {unit: figures for unit, figures in units.items() if figures}
+
 
 READER = {"hf": "`AutoModelForCausalLM.from_pretrained`", "gguf": "llama.cpp"}
 
@@ -108,8 +183,8 @@ def writer(
         config = llama_config(model.config, rows)
         words, about = llama_cpp.vocabulary(shards, rows), llama_cpp.provenance(manifest, tokens)
         return lambda path: llama_cpp.write(path, model, config, words, about, padding)
-    card = model_card.of_run(experiment, manifest, tokens)
+    card = of_run(experiment, manifest, tokens)
     if model.latent is not None:
-        return lambda path: free_transformer.write(path, model, shards, card)
+        return lambda path: hugging_face.write_free_transformer(path, model, shards, card)
     settings = hugging_face.configuration(model, shards, rows)
     return lambda path: hugging_face.write(path, settings, model, shards, card, padding)

@@ -5,7 +5,7 @@ from typing import Any
 
 from transformers import PretrainedConfig  # transformers 4 has no other name for it
 
-from ftmodel.model.config import ModelConfig
+from ftmodel.config import ModelConfig
 
 
 class FreeTransformerConfig(PretrainedConfig):

@@ -19,9 +19,9 @@ from transformers import DynamicCache, GenerationConfig, GenerationMixin, PreTra
 from transformers.generation.configuration_utils import GenerationMode
 from transformers.modeling_outputs import CausalLMOutputWithPast
 
+from ftmodel.cache import LayerCache
 from ftmodel.inference.passes import from_prior
-from ftmodel.kernels.install import use_kernels
-from ftmodel.model.cache import LayerCache
+from ftmodel.layers import use_kernels
 from ftmodel.model.free_transformer import FreeTransformer
 from ftmodel.model.latent import Latent
 from pipelines.export.configuration_free_transformer import FreeTransformerConfig

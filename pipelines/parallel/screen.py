@@ -11,7 +11,7 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
-from pipelines.common.printable import printable
+from pipelines.host.errors import printable
 
 TAIL_BYTES = 8192  # of a log, in which its last line is looked for
 PROGRESS = re.compile(r": +\d+% \S+ left ")  # in a line of common/console.py's Bar

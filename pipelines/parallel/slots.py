@@ -4,9 +4,9 @@ import os
 
 import torch
 
-from pipelines.common.errors import UserError
-from pipelines.common.machine import allowed_memory, whole_cores
 from pipelines.config.schema import Compute
+from pipelines.host.errors import UserError
+from pipelines.host.machine import allowed_memory, whole_cores
 
 PROCESS = 1.5e9  # bytes that a stage takes beside its model: PyTorch, Lightning, MLflow, DVC
 USABLE = 0.8  # of the machine's memory

@@ -8,14 +8,20 @@ from matplotlib.figure import Figure
 
 from pipelines.artifacts.run_results import RunResults
 from pipelines.compare.arms import Arm, by_data, families
-from pipelines.compare.budgets import BudgetTable, budget_table
-from pipelines.compare.comparison import Comparison, compare, contrast_bounds
-from pipelines.compare.designs import Designs, designs
-from pipelines.compare.use_of_z import UseOfZ, uses_of_z
+from pipelines.compare.comparison import (
+    BudgetTable,
+    Comparison,
+    Designs,
+    UseOfZ,
+    budget_table,
+    compare,
+    contrast_bounds,
+    designs,
+    uses_of_z,
+)
 from pipelines.config.arms import family_words
 from pipelines.config.schema import EvaluationConfig, Expectation
-from pipelines.report.benchmarks.pass_at_k import sampled_tasks
-from pipelines.report.benchmarks.table import Benchmarks, benchmarks
+from pipelines.report.benchmarks import Benchmarks, benchmarks, sampled_tasks
 from pipelines.report.blocks import Picture, Text
 from pipelines.report.style import Style, styles
 

@@ -1,9 +1,15 @@
 """The blocks of a section. markdown.py writes them; html.py makes a page of the Markdown."""
 
+import html
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 
 from matplotlib.figure import Figure
+
+from pipelines.host.errors import printable
+from pipelines.host.files import ROOT
 
 BELOW = "↳ "  # begins the name of a row that belongs to the row above it
 NOT_COMPARABLE = " (not comparable)"  # ends the head of a column that arms may not be compared by
@@ -92,3 +98,76 @@ def figures(blocks: Sequence[Block]) -> Iterator[Picture]:
             yield block
         elif isinstance(block, Group):
             yield from figures(block.blocks)
+
+
+# Explains the parts of a report: the first paragraph under each title of docs/report.md.
+
+PAGE = ROOT / "docs/report.md"
+
+
+@cache
+def paragraphs() -> dict[str, str]:
+    """Paragraphs by title. Links lead from a report's folder, and only lists have several lines."""
+    text = PAGE.read_text(encoding="utf-8").replace("](", "](../../docs/")
+    found = re.findall(r"^#+ (.+)\n\n((?:.+\n)+)", text, re.MULTILINE)
+    return {title: re.sub(r"\n(?!- )", " ", words.strip()) for title, words in found}
+
+
+def explained(title: str) -> Text:
+    return Text(paragraphs()[title])
+
+
+def anchor(title: str) -> str:
+    """The anchor that GitHub gives a heading."""
+    return re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-")
+
+
+# Writes blocks as Markdown.
+
+MARKUP = re.compile(r"[\\`*\[\]#|~$]|(?<!\w)_|_(?!\w)|!(?=\[)")  # not a _ within a name
+NUMBERS = re.compile(r"(\*\*)?[−+≤±]? ?\d.*|–?")
+
+
+def escaped(text: str) -> str:
+    """Text for a line of Markdown, where it is neither markup nor HTML."""
+    line = " ".join(printable(html.escape(text, quote=False)).split())
+    return MARKUP.sub(r"\\\g<0>", line)
+
+
+def markdown_of(blocks: Sequence[Block]) -> str:
+    return "\n\n".join(map(block_markdown, blocks))
+
+
+def block_markdown(block: Block) -> str:
+    match block:
+        case Text(markdown):
+            return markdown
+        case Table(head, rows):
+            return table_markdown(head, rows)
+        case Picture(name, _, description):
+            return f"![{description}](figures/{name}.png)"
+        case Samples(kind, text):
+            longest = max(map(len, re.findall("`+", text)), default=0)
+            fence = "`" * max(3, longest + 1)  # which the text cannot close
+            return f"{fence}{kind}\n{printable(text)}\n{fence}"
+        case Group(opening, inner, closing):
+            return f"{opening}\n\n{markdown_of(inner)}\n\n{closing}"
+    raise TypeError(block)
+
+
+def table_markdown(head: list[str], rows: list[list[str]]) -> str:
+    """A table in Markdown, with columns of numbers aligned on the right."""
+    columns = list(zip(*rows, strict=True))
+    sides = [
+        "---:" if i and all(map(NUMBERS.fullmatch, column)) else "---"
+        for i, column in enumerate(columns)
+    ]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in (head, sides, *rows))
+
+
+def section_markdown(topic: Section) -> str:
+    """A section in Markdown. By its name, in a comment, `keep` and links in the page find it."""
+    link = f"[How to read it](../../docs/report.md#{anchor(topic.title)})"
+    words = paragraphs().get(topic.title, "")
+    parts = [f"## {topic.title}\n<!-- {topic.name} -->", words, link, markdown_of(topic.blocks)]
+    return "\n\n".join(filter(None, parts))

@@ -10,8 +10,7 @@ from pipelines.artifacts.results import UNITS
 from pipelines.compare.comparison import Comparison
 from pipelines.config.schema import Expectation
 from pipelines.report.analysis import Analysis
-from pipelines.report.blocks import Block, Table, Text
-from pipelines.report.markdown import escaped
+from pipelines.report.blocks import Block, Table, Text, escaped
 from pipelines.report.wording import in_words, listed
 
 FOUND = {

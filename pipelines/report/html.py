@@ -4,13 +4,18 @@ import re
 from collections.abc import Mapping
 from html import escape
 from itertools import groupby, zip_longest
+from typing import Any
 
 from markdown_it import MarkdownIt
 from markdown_it.renderer import RendererHTML
 from markdown_it.token import Token
 
-from ftmodel.synthetic.target_task import PROMPT
+from ftmodel.synthetic.target import PROMPT
+from pipelines.compare.arms import Arm, grouped
+from pipelines.host.errors import printable
+from pipelines.report.analysis import Analysis
 from pipelines.report.blocks import BELOW, NOT_COMPARABLE
+from pipelines.report.wording import count
 
 MARKDOWN = MarkdownIt("commonmark").enable("table")
 RENDERER = RendererHTML()
@@ -119,3 +124,43 @@ def coloured(sequence: str) -> str:
     return "".join(
         f'<i class="{kind}">{escape("".join(c for _, c in pairs))}</i>' for kind, pairs in marked
     )
+
+
+# All arms' generations, for a page on which readers choose what to look at.
+
+
+def explorer_families(analysis: Analysis) -> list[dict[str, Any]]:
+    """Arms with the same prompts: by data, and by prompts where contexts differ."""
+    families = []
+    for data, arms in analysis.by_data.items():
+        shown = (arm for arm in arms if arm.first.details.generations)
+        groups = grouped(shown, lambda arm: tuple(g.prompt for g in arm.first.details.generations))
+        for prompts, group in groups.items():
+            models = ", ".join(sorted({arm.run.model for arm in group}))
+            families.append(
+                {
+                    "name": data if len(groups) == 1 else f"{data} ({models})",
+                    "target": group[0].first.on_target,
+                    "prompts": [*map(printable, prompts)],
+                    "arms": [*map(generations, group)],
+                }
+            )
+    return families
+
+
+def generations(arm: Arm) -> dict[str, Any]:
+    """An arm's generations by its first seed, without control characters."""
+    several = f", the first of {count(len(arm.runs), 'seed')}" if len(arm.runs) > 1 else ""
+    readable = [
+        {
+            "prompt": printable(g.prompt),
+            "fresh": [*map(printable, g.fresh)],
+            "pinned": [[*map(printable, texts)] for texts in g.pinned],
+        }
+        for g in arm.first.details.generations
+    ]
+    return {
+        "title": arm.title,
+        "seeds": f"by seed {arm.run.seed}{several}",
+        "generations": readable,
+    }

@@ -20,19 +20,17 @@ import click
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from pipelines.artifacts.curve import write_table
-from pipelines.artifacts.paths import report_folder
 from pipelines.artifacts.run_results import RunResults, read_finished, read_runs
-from pipelines.common.atomic_files import replace_folder
-from pipelines.common.errors import UserError
-from pipelines.common.printable import printable
 from pipelines.compare.arms import group_by_seed
-from pipelines.config.frozen import freeze
+from pipelines.config.load import freeze
 from pipelines.config.schema import Experiment
-from pipelines.report import expectation, headline, markdown, tables
+from pipelines.host.errors import UserError, printable
+from pipelines.host.files import replace_folder
+from pipelines.host.paths import report_folder
+from pipelines.report import blocks, expectation, tables, verdicts
 from pipelines.report.analysis import Analysis
 from pipelines.report.blocks import Block, Picture, figures
-from pipelines.report.explorer import explorer_families
-from pipelines.report.html import html
+from pipelines.report.html import explorer_families, html
 from pipelines.report.sections import all_sections
 from pipelines.report.sections.figure4 import figure4_csv
 from pipelines.report.verdicts import findings, how_far
@@ -60,7 +58,7 @@ def save_figures(drawn: Iterable[Picture], folder: Path) -> dict[str, str]:
 
 def first_screen(analysis: Analysis, stated: expectation.Statement) -> list[Block]:
     """The question, the picture and the verdicts; on the page, links follow."""
-    drawn = headline.picture(analysis)
+    drawn = verdicts.picture(analysis)
     alt = "Each arm’s held-out bound minus its baseline’s; lower is better"
     pictures = [Picture("headline", drawn, alt)] if drawn else []
     asked, outcomes = expectation.question(stated), expectation.blocks(stated)
@@ -83,8 +81,10 @@ def write_report(experiment: Experiment, runs: list[RunResults], folder: Path) -
     first, sections = first_screen(analysis, stated), all_sections(analysis)
     shown = [*first, *(block for section in sections for block in section.blocks)]
     images = save_figures(figures(shown), folder / "figures")
-    top = markdown.written(first)
-    rest = "\n\n".join([markdown.written(how_far(analysis)), *map(markdown.section, sections)])
+    top = blocks.markdown_of(first)
+    rest = "\n\n".join(
+        [blocks.markdown_of(how_far(analysis)), *map(blocks.section_markdown, sections)]
+    )
     families, index = explorer_families(analysis), report_folder(experiment.name) / "index.html"
     summary = expectation.summary(stated) + tables.summary(analysis, index)
     pages = {"report.md": f"# {title}\n\n{top}\n\n{rest}\n", "summary.txt": printable(summary)}

@@ -7,16 +7,15 @@ from pathlib import Path
 from typing import Any
 
 from ftmodel.designs.hinge import LN2
-from pipelines.artifacts.result_files import flat
-from pipelines.artifacts.results import UNITS, Estimate
+from pipelines.artifacts.results import UNITS, Estimate, flat_numbers
 from pipelines.artifacts.run_results import RunResults
-from pipelines.common.console import aligned
 from pipelines.compare.arms import Arm, last_third, over_seeds
-from pipelines.compare.use_of_z import UseOfZ
+from pipelines.compare.comparison import UseOfZ
 from pipelines.config.arms import recipe
 from pipelines.config.derived import given
+from pipelines.host.console import aligned
 from pipelines.report.analysis import Analysis
-from pipelines.report.benchmarks.table import of_family
+from pipelines.report.benchmarks import of_family
 from pipelines.report.sections.figure4 import arm_scores
 from pipelines.report.verdicts import answer, on_benchmarks
 from pipelines.report.wording import number
@@ -42,7 +41,7 @@ def run_row(run: RunResults) -> dict[str, Any]:
     """Every number measured on a run, at full precision, under flat names."""
     row = {"run": run.name, **vars(run.run), **latent_cells(run)}
     row["budgets"] = " ".join(map(str, run.run.budgets))
-    row |= {column_name(path): value for path, value in flat(run.evaluation).items()}
+    row |= {column_name(path): value for path, value in flat_numbers(run.evaluation).items()}
     row |= {} if (late := last_third(run)) is None else {"last_third": late}
     for task, result in (run.suite.tasks if run.suite else {}).items():
         row |= {f"suite_{task}": result.value, f"suite_{task}_se": result.se}

@@ -16,19 +16,21 @@ from lm_eval.models.utils import postprocess_generated_text
 from lm_eval.utils import get_rolling_token_windows, make_disjoint_window
 
 from ftmodel.inference.answers import log_mean_exp, monte_carlo_error, score_answers
+from ftmodel.inference.decoder import RoundedWeights
 from ftmodel.inference.generate import generate
 from ftmodel.inference.latent_source import FromPrior, Noise
 from ftmodel.inference.sequence_bound import nll_bound
-from ftmodel.kernels.weights import RoundedWeights
 from ftmodel.model.free_transformer import FreeTransformer
 from pipelines.artifacts.packing import Chunk, chunks, noise_of, packed
 from pipelines.artifacts.tokens.byte_tokenizer import ByteTokenizer
-from pipelines.common.console import Bar
-from pipelines.common.errors import UserError
 from pipelines.common.rng_streams import Purpose
 from pipelines.config.suite import Scoring, Suite, Weights
+from pipelines.host.console import Bar
+from pipelines.host.errors import UserError
 from pipelines.suite.batching import (
+    Decoding,
     Encoded,
+    Ending,
     Ids,
     Opening,
     Question,
@@ -39,9 +41,9 @@ from pipelines.suite.batching import (
     latent_noise,
     left_padded,
     padded,
+    read_settings,
     token_generator,
 )
-from pipelines.suite.decoding import Decoding, Ending, read_settings
 
 CPU_TOKENS = 2048  # a forward pass: activations of more leave its caches (half the speed at 16384)
 

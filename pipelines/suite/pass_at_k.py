@@ -12,14 +12,12 @@ from typing import Any, NamedTuple
 
 import torch
 
-from ftmodel.analysis.pass_at_k import pass_at_k
-from ftmodel.analysis.statistics import mean_and_error
+from ftmodel.analysis.statistics import mean_and_error, pass_at_k
 from pipelines.artifacts.suite_results import SampledScore, Sampling, TaskScore, Varied
-from pipelines.common.errors import UserError
 from pipelines.config.suite import PassAtK, Suite, SuiteTask
+from pipelines.host.errors import UserError
 from pipelines.suite.lm import FreeTransformerLM
-from pipelines.suite.task_figures import LoggedSample
-from pipelines.suite.tasks import StoredTask, as_logged, prepare, run
+from pipelines.suite.tasks import LoggedSample, StoredTask, as_logged, prepare, run
 
 
 class SampledOutcome(NamedTuple):

@@ -14,47 +14,89 @@ Each task's outcome is kept in resume/ until all are done: a stage that was kill
 """
 
 import gzip
-from collections.abc import Iterator
-from contextlib import contextmanager
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from functools import partial
+from hashlib import sha256
 from pathlib import Path
 from traceback import format_exc
+from typing import Any, TypeVar
 
 import click
 import torch
 
-from pipelines.artifacts import result_files
-from pipelines.artifacts.checkpoint import Manifest
-from pipelines.artifacts.manifest import load_trained
+from pipelines.artifacts.checkpoint import Manifest, load_trained
+from pipelines.artifacts.results import parse_json, write_json
 from pipelines.artifacts.run_spec import RunSpec
 from pipelines.artifacts.suite_results import (
+    SampledScore,
     SuiteBudget,
     SuiteResults,
     TaskResult,
     TaskScore,
     sampled_key,
 )
-from pipelines.cluster.dispatch import here_or_on_a_worker
-from pipelines.common.arguments import entries
-from pipelines.common.atomic_files import alone, replace_folder
-from pipelines.common.errors import UNWRITABLE, UserError
+from pipelines.cluster.connection import here_or_on_a_worker
+from pipelines.commands.arguments import entries
 from pipelines.common.file_listing import words_of
-from pipelines.common.gpu_memory import full_memory
-from pipelines.common.printable import printable
-from pipelines.common.source_code import code_version
-from pipelines.common.strict_json import dumps
 from pipelines.config.derived import Budget
-from pipelines.config.frozen import REUSED, Frozen, freeze
-from pipelines.config.suite import Suite
-from pipelines.suite.benchmark_data import fetched
+from pipelines.config.load import REUSED, Frozen, freeze
+from pipelines.config.suite import Suite, SuiteTask
+from pipelines.host.errors import UNWRITABLE, UserError, printable
+from pipelines.host.files import alone, dumps, replace_folder, write_file
+from pipelines.host.machine import full_memory
+from pipelines.host.source_code import code_version
+from pipelines.suite.benchmark_data import fetched, harness_version, version_of_ours
 from pipelines.suite.lm import FreeTransformerLM
 from pipelines.suite.pass_at_k import SampledOutcome, run_sampled, samplings
-from pipelines.suite.progress import Progress
-from pipelines.suite.task_figures import LoggedSample
-from pipelines.suite.task_index import harness_version, version_of_ours
-from pipelines.suite.tasks import Outcome, Skipped, run_task
+from pipelines.suite.tasks import LoggedSample, Outcome, Skipped, run_task
 from pipelines.tracking.sync import sync_stage
+
+# Keeps the outcomes of a checkpoint's tasks until all are done.
+
+AnyOutcome = TypeVar("AnyOutcome", Outcome, SampledOutcome)
+RESULTS = {Outcome: TaskResult, SampledOutcome: SampledScore}  # what an outcome begins with
+
+
+class Progress:
+    """The outcomes of a checkpoint's tasks so far, in files that survive a kill."""
+
+    def __init__(self, folder: Path, decisive: str) -> None:
+        self.folder, self.decisive = folder, decisive
+        self.used: set[Path] = set()
+        folder.mkdir(parents=True, exist_ok=True)
+
+    def outcome(
+        self, name: str, spec: SuiteTask, kind: type[AnyOutcome], make: Callable[[], AnyOutcome]
+    ) -> AnyOutcome:
+        """The outcome that is kept here, or a new one, which is then kept."""
+        key = sha256(f"{self.decisive} {spec}".encode()).hexdigest()
+        path = self.folder / f"{name}-{key}.json"
+        self.used.add(path)
+        if path.exists():
+            try:
+                # no pydantic: a text of a benchmark may hold what is no Unicode character
+                result, scores, log = json.loads(path.read_text(encoding="utf-8"))
+                if not isinstance(log, list):
+                    raise TypeError
+                known: Any = parse_json(RESULTS[kind], json.dumps(result).encode())
+                return kind(known, scores, log)
+            except (OSError, ValueError, TypeError, RecursionError):
+                print(f"{path} is damaged: {name} is scored again", flush=True)
+        outcome = make()
+        new, scores, log = outcome
+        write_file(path, dumps([asdict(new), scores, log]))
+        return outcome
+
+    def remove(self) -> None:
+        """Delete the outcomes that were used; other settings' and checkpoints' stay."""
+        for path in self.used:
+            path.unlink(missing_ok=True)
+        with suppress(OSError):  # not empty
+            self.folder.rmdir()
+
 
 SAMPLES = "suite_samples"
 
@@ -200,10 +242,10 @@ def write_scores(folder: Path, results: SuiteResults, final: Scored) -> None:
                 file.writelines(f"{line}\n" for line in lines)
         for task, text in final.tracebacks.items():
             (samples / f"{task}.error.txt").write_text(text, encoding="utf-8", errors="replace")
-    result_files.write(folder / "suite_scores.json", dict(final.documents()), indent=None)
+    write_json(folder / "suite_scores.json", dict(final.documents()), indent=None)
     metrics = {task: result.value for task, result in results.tasks.items()}
-    result_files.write(folder / "suite_metrics.json", metrics)
-    result_files.write(folder / "suite.json", results)
+    write_json(folder / "suite_metrics.json", metrics)
+    write_json(folder / "suite.json", results)
 
 
 def score_run(spec: RunSpec, frozen: Frozen | None = None) -> None:

@@ -1,7 +1,8 @@
 """One trial of a sweep: trained and evaluated like any run."""
 
+import sys
 import traceback
-from contextlib import redirect_stderr, redirect_stdout
+from contextlib import redirect_stderr, redirect_stdout, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -9,19 +10,90 @@ from typing import Any
 from ray import tune
 from ray.tune.integration.ray_train import TuneReportCallback
 
+from pipelines.artifacts.checkpoint import Manifest, read_checkpoint
 from pipelines.artifacts.curve import row_of
 from pipelines.artifacts.run_results import read_run
 from pipelines.artifacts.run_spec import RunSpec
 from pipelines.cluster.connection import on_a_worker
-from pipelines.common.atomic_files import alone
-from pipelines.common.errors import UserError
 from pipelines.evaluate.stage import measure
-from pipelines.sweep.mlflow_runs import is_trained, nest
-from pipelines.sweep.outcome import BOUND, ERROR, FRACTION, TRAINING_BOUND, in_one_line
-from pipelines.train.core.manifest import make_manifest
-from pipelines.train.core.publish import publish
+from pipelines.host.errors import UserError
+from pipelines.host.files import alone
+from pipelines.host.machine import git_revision
+from pipelines.host.paths import published_journal
+from pipelines.sweep.plan import (
+    BOUND,
+    ERROR,
+    FRACTION,
+    TRAINING_BOUND,
+    SweepPlan,
+    TrialOutcome,
+    in_one_line,
+)
+from pipelines.tracking.journal import WHAT_IS_COMPARED, Journal, open_journal, source_tags
+from pipelines.tracking.live import Tracking
+from pipelines.tracking.store import AWAY
+from pipelines.tracking.sync import sync_all
+from pipelines.train.core.segments import make_manifest, publish
 from pipelines.train.core.trainer import fit
 from pipelines.train.distributed import fit_on_ray
+
+# MLflow runs: the sweep's own, and the trials', nested in it.
+
+
+def open_parent(plan: SweepPlan) -> Tracking:
+    """Open the sweep's run, the same one however often the command is given."""
+    path = Path("sweeps") / plan.name / "tracking.jsonl"
+    if path.exists():
+        journal = Journal(path)
+    else:
+        journal = Journal(path, experiment=plan.experiment, run_name="sweep")
+    command = f"python -m pipelines.sweep {' '.join(sys.argv[1:])}"
+    note = f"Sweep `{plan.name}`, made by `{command}`.\n\n{WHAT_IS_COMPARED}"
+    tags = {"sweep": plan.name, "mlflow.source.git.commit": git_revision()}
+    journal.append(tags=tags | source_tags(note, command), status="RUNNING")
+    return Tracking(journal, note)
+
+
+def close_parent(tracking: Tracking, plan: SweepPlan, best: TrialOutcome, experiment: Path) -> None:
+    """Log the best trial and the experiment that it has led to, and end the run."""
+    settings = {f"best.{key}": str(value) for key, value in plan.settings[best.name].items()}
+    tags = {"best.trial": best.name, "best.bound": str(best.bound), "experiment": str(experiment)}
+    tracking.journal.append(tags=tags | settings)
+    tracking.finish()
+    with suppress(*AWAY):  # logged already
+        sync_all(tracking.sync.store, plan.experiment)  # trials that could not be nested yet
+
+
+def is_trained(spec: RunSpec, manifest: Manifest) -> bool:
+    with suppress(UserError):  # there is none, or it is damaged: it is trained
+        return read_checkpoint(spec.checkpoint())[1].spec_hash == manifest.spec_hash
+    return False
+
+
+def journal_of(spec: RunSpec, manifest: Manifest, trained: bool, go_on: bool) -> Journal:
+    """The journal of a trial that has been trained, or will be; see open_journal."""
+    if trained:
+        return Journal(published_journal(manifest.experiment, spec.name))
+    command = f"python -m pipelines.sweep sweep={manifest.experiment.removeprefix('sweep_')}"
+    return open_journal(manifest, spec.experiment, go_on, command)
+
+
+def nest(spec: RunSpec, manifest: Manifest, trained: bool, parent: str) -> None:
+    """Nest the MLflow run that training will begin or continue in ``parent``'s."""
+    journal = journal_of(spec, manifest, trained, go_on=any(manifest.resume.glob("*.ckpt")))
+    if journal.run.parent != parent:
+        journal.append(parent=parent)
+
+
+def end_trial(spec: RunSpec, parent: str, failed: bool) -> None:
+    """End the MLflow run of a trial that failed or, unless ``failed``, that ASHA stopped. A trial
+    ends its run itself, unless its process was lost, perhaps even before it nested the run.
+    """
+    manifest = make_manifest(spec, spec.shards())
+    journal = journal_of(spec, manifest, is_trained(spec, manifest), go_on=True)
+    if journal.run.status == "RUNNING":
+        journal.append(parent=parent)
+        Tracking(journal).finish("FAILED" if failed else "KILLED")
 
 
 def reported(figures: dict[str, float], steps: int) -> dict[str, float]:

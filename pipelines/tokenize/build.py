@@ -15,21 +15,20 @@ from pathlib import Path
 
 import tokenizers
 
-from ftmodel.synthetic.registry import PROCESSES
+from ftmodel.synthetic import PROCESSES
 from pipelines.artifacts import corpus
-from pipelines.artifacts.paths import corpus_folder, tokens_folder
 from pipelines.artifacts.tokens.shards import Metadata, Split, write_metadata
 from pipelines.artifacts.tokens.token_file import Shard, TokenFile, token_dtype
 from pipelines.cluster.workers import run_tasks
-from pipelines.common.arguments import DATASET
-from pipelines.common.atomic_files import replace_folder, write_file
-from pipelines.common.console import Bar
-from pipelines.common.errors import UserError
-from pipelines.common.machine import whole_cores
-from pipelines.common.source_code import code_version
-from pipelines.common.strict_json import dumps
+from pipelines.commands.arguments import DATASET
 from pipelines.config.data import Data, TextData
-from pipelines.config.frozen import Check, freeze, unchecked
+from pipelines.config.load import Check, freeze, unchecked
+from pipelines.host.console import Bar
+from pipelines.host.errors import UserError
+from pipelines.host.files import dumps, replace_folder, write_file
+from pipelines.host.machine import whole_cores
+from pipelines.host.paths import corpus_folder, tokens_folder
+from pipelines.host.source_code import code_version
 from pipelines.tokenize.encode import Task, tokenize_part
 from pipelines.tokenize.overlap import find_overlap
 from pipelines.tokenize.vocabulary import save, sha256_of, symbol_tokenizer, text_tokenizer

@@ -13,8 +13,8 @@ from tokenizers import Tokenizer
 from pipelines.artifacts import corpus
 from pipelines.artifacts.tokens.byte_tokenizer import ByteTokenizer
 from pipelines.artifacts.tokens.token_file import Ids, Shard, write_tokens
-from pipelines.common.errors import UserError
-from pipelines.tokenize.pieces import pieces
+from pipelines.host.errors import UserError
+from pipelines.tokenize.vocabulary import pieces
 
 ENCODED_BYTES = 1 << 20  # encoded at once, at least
 

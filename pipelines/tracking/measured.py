@@ -14,15 +14,13 @@ from mlflow.utils.validation import MAX_TAG_VAL_LENGTH as MAX_TAG
 
 from pipelines.artifacts import results
 from pipelines.artifacts.corpus import SPLITS
-from pipelines.artifacts.paths import results_folder
 from pipelines.artifacts.results import BudgetFigures, Details, EvaluationResult
 from pipelines.artifacts.suite_results import SuiteResults, TaskResult, TaskScore
-from pipelines.common.console import say
-from pipelines.common.errors import UserError
-from pipelines.common.strict_json import dumps
-from pipelines.tracking.datasets import dataset, split_name
-from pipelines.tracking.journal import read_journal
-from pipelines.tracking.tracked import Tracked
+from pipelines.host.console import say
+from pipelines.host.errors import UserError
+from pipelines.host.files import dumps
+from pipelines.host.paths import results_folder
+from pipelines.tracking.journal import Tracked, dataset, read_journal, split_name
 
 OF_THE_RUN = ("parameters", "trained_tokens")
 NOT_CHARTED = ("bound_", "converged")  # entries of metrics.json that are under bound/ or in a tag
@@ -37,15 +35,15 @@ def read_tracked(journal: Path) -> Tracked:
     folder = results_folder(run.experiment, run.run_name)
     try:
         if (path := folder / "details.json").exists():
-            manifest = results.read(path, Details, "evaluate").manifest
+            manifest = results.read_json(path, Details, "evaluate").manifest
             if manifest and manifest.tracking_key == run.key:
                 path = folder / "evaluation.json"
-                evaluation = results.read(path, EvaluationResult, "evaluate")
-                headline = results.read(folder / "metrics.json", dict[str, float], "evaluate")
+                evaluation = results.read_json(path, EvaluationResult, "evaluate")
+                headline = results.read_json(folder / "metrics.json", dict[str, float], "evaluate")
                 add_evaluation(run, evaluation, headline, changed(path))
                 run.files.append(folder / "details.json")
         if (path := folder / "suite.json").exists():
-            suite = results.read(path, SuiteResults, "suite")
+            suite = results.read_json(path, SuiteResults, "suite")
             if suite.manifest.tracking_key == run.key:
                 add_suite(run, suite, changed(path))
                 run.files += [path, folder / "suite_samples"]
@@ -86,7 +84,7 @@ def add_evaluation(
 
 def evaluation_tags(evaluation: EvaluationResult) -> dict[str, str]:
     """Each part of evaluation.json as JSON; smaller budgets are named by their tokens."""
-    parts = results.plain(evaluation)
+    parts = results.plain_data(evaluation)
     budgets, collapsed = parts.pop("budgets", []), parts.pop("collapsed", None)
     parts |= {f"at_{budget['tokens']}": budget for budget in budgets[:-1]}
     texts = {f"eval.{key}": dumps(part) for key, part in parts.items() if key not in OF_THE_RUN}

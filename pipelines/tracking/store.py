@@ -1,16 +1,12 @@
 """The MLflow store: MLFLOW_TRACKING_URI, or mlflow.db beside params.yaml."""
 
+import json
 import logging
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
-
-os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
-# a server that hangs holds up the end of a stage by this long, at most twice
-os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "10")
-os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
 
 from filelock import FileLock
 from mlflow import MlflowClient
@@ -19,8 +15,13 @@ from mlflow.exceptions import MlflowException
 from mlflow.utils.mlflow_tags import MLFLOW_RUN_NOTE
 from requests import RequestException
 
-from pipelines.common.console import say
-from pipelines.common.errors import UserError
+from pipelines.host.console import say
+from pipelines.host.errors import UserError
+
+os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+# a server that hangs holds up the end of a stage by this long, at most twice
+os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "10")
+os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
 
 # prints the traceback of what it then raises: of a database that is full or locked
 logging.getLogger("mlflow.store.db.utils").setLevel(logging.CRITICAL)
@@ -131,3 +132,39 @@ def run_pages(experiment: str) -> dict[str, str]:
             runs = client.search_runs([found.experiment_id])
             return {run.data.tags.get(KEY_TAG, ""): f"{place}/{run.info.run_id}" for run in runs}
     return {}
+
+
+# The charts that `make ui` opens with: bound against κ, which MLflow does not draw unasked.
+#
+# A tag of an experiment holds a view of its charts, in the form in which MLflow 3.17 itself shares
+# one. MLflow adds a chart against the step for each metric, in the section of its name: bounds
+# against tokens beside bounds against κ.
+
+KEY = "charts"
+TAG = f"mlflow.sharedViewState.{KEY}"
+SECTION = "bound"
+METRICS = ("bound/bits_per_token", "bound/bits_per_byte")
+LAST = ("Model metrics", "System metrics")  # MLflow's own sections, which a view has to have
+
+
+def view() -> str:
+    sections: list[dict[str, Any]] = [
+        {"uuid": name, "name": name, "display": True, "isReordered": False, "isGenerated": True}
+        for name in (SECTION, *LAST)
+    ]
+    sections[0]["columns"] = 2
+    charts = [against_kappa(metric) for metric in METRICS]
+    return json.dumps({"compareRunSections": sections, "compareRunCharts": charts})
+
+
+def against_kappa(metric: str) -> dict[str, Any]:
+    return {
+        "type": "SCATTER",
+        "uuid": f"SCATTER {metric}",
+        "metricSectionId": SECTION,
+        "deleted": False,
+        "isGenerated": False,
+        "runsCountToCompare": 100,
+        "xaxis": {"key": "kappa_axis", "type": "PARAM"},
+        "yaxis": {"key": metric, "type": "METRIC"},
+    }

@@ -5,26 +5,106 @@ by the end of a process or of a server, and the next one completes it.
 """
 
 from contextlib import suppress
+from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
 
+import mlflow
 from filelock import FileLock
-from mlflow.entities import LoggedModelOutput, LoggedModelStatus, Param, RunTag, ViewType
+from mlflow import MlflowClient
+from mlflow.entities import (
+    LoggedModel,
+    LoggedModelOutput,
+    LoggedModelStatus,
+    Metric,
+    Param,
+    Run,
+    RunTag,
+    ViewType,
+)
+from mlflow.entities.model_registry import ModelVersion
 from mlflow.utils.mlflow_tags import MLFLOW_PARENT_RUN_ID
 from mlflow.utils.uri import is_local_uri
 
-from pipelines.artifacts.paths import published_journal, resume_folder
+from pipelines.artifacts.checkpoint import Manifest
 from pipelines.artifacts.run_spec import RunSpec
-from pipelines.common.console import say
-from pipelines.common.errors import UserError
 from pipelines.config.load import load_experiment
-from pipelines.tracking.datasets import dataset_input
-from pipelines.tracking.describe import experiment_note
-from pipelines.tracking.journal import journals
-from pipelines.tracking.known import Known
+from pipelines.host.console import say
+from pipelines.host.errors import UserError
+from pipelines.host.paths import published_journal, resume_folder
+from pipelines.tracking.journal import (
+    Point,
+    Tracked,
+    dataset_input,
+    experiment_note,
+    journals,
+    model_name,
+)
 from pipelines.tracking.measured import read_tracked
 from pipelines.tracking.store import AWAY, KEY_TAG, Store
-from pipelines.tracking.tracked import Tracked
+
+# What MLflow has about a run.
+
+ONCE = ("curve/", "curve_by_tokens/", "system/")  # one value a step: the first
+
+
+@dataclass
+class Known:
+    """A run in MLflow, as far as a sync compares it with what lies on disk."""
+
+    id: str
+    artifacts: str  # where they are
+    end: tuple[str, int | None]  # status and time
+    params: dict[str, str] = field(default_factory=dict)
+    tags: dict[str, str] = field(default_factory=dict)
+    inputs: set[tuple[str, str]] = field(default_factory=set)  # name and digest
+    outputs: set[str] = field(default_factory=set)  # ids of logged models
+    models: dict[str, LoggedModel] = field(default_factory=dict)  # by name
+    points: dict[tuple[str, int], float] = field(default_factory=dict)  # the newest of each step
+
+    @classmethod
+    def of(cls, run: Run, client: MlflowClient) -> "Known":
+        info, data = run.info, run.data
+        known = cls(info.run_id, info.artifact_uri, (info.status, info.end_time))
+        known.params, known.tags = dict(data.params), dict(data.tags)
+        own = f"source_run_id = '{info.run_id}'"
+        models = client.search_logged_models([info.experiment_id], own)
+        known.models = {model.name: model for model in models}
+        if run.inputs:
+            datasets = [each.dataset for each in run.inputs.dataset_inputs]
+            known.inputs = {(each.name, each.digest) for each in datasets}
+        if run.outputs:
+            known.outputs = {each.model_id for each in run.outputs.model_outputs}
+        for key in data.metrics:
+            history = client.get_metric_history(info.run_id, key)
+            for point in sorted(history, key=lambda point: point.timestamp):
+                known.points[key, point.step] = point.value
+        return known
+
+    def lacks(self, point: Point) -> bool:
+        value = self.points.get((point.key, point.step))
+        if value is None or (value != point.value and not point.key.startswith(ONCE)):
+            return True
+        if not point.of:
+            return False
+        model, on, _ = point.of  # a killed server may have written the run's point alone
+        wanted = (point.key, point.step, point.value, on)
+        metrics = self.models[model].metrics or []
+        return wanted not in {(m.key, m.step, m.value, m.dataset_name) for m in metrics}
+
+    def metric(self, point: Point) -> Metric:
+        plain = (point.key, point.value, point.time, point.step)
+        if not point.of:
+            return Metric(*plain)
+        model, name, digest = point.of
+        return Metric(
+            *plain,
+            model_id=self.models[model].model_id,
+            dataset_name=name,
+            dataset_digest=digest,
+            run_id=self.id,
+        )
+
 
 METRICS_PER_CALL = 500  # the server's limit is 1000
 LATER = "kept for MLflow; the run's next stage sends it, or `python -m pipelines.tracking`"
@@ -173,3 +253,70 @@ def sync_stage(spec: RunSpec) -> None:
 
 def reason(error: Exception) -> str:
     return str(error).partition("\n")[0][:200]
+
+
+# MLflow's registry of models, and what it holds for them: the best arm, exported models.
+
+
+class ModelEntry:
+    """MLflow's logged model of a checkpoint."""
+
+    def __init__(self, manifest: Manifest, listed: int | None = None) -> None:
+        """``listed`` is the model's smaller budget, if it has one. Raises UserError if the store is
+        away or has no such model: evaluation makes it.
+        """
+        self.store, name = Store(), model_name(manifest.run_name, listed)
+        self.client = self.store.client
+        run = read_tracked(published_journal(manifest.experiment, manifest.run_name))
+        with self.store.answering():
+            known = Sync(self.store)(run)
+        if not known or name not in known.models:
+            raise UserError(
+                f"MLflow at {self.store.uri} has no model {name}: "
+                f"`dvc repro evaluate@{manifest.run_name}` makes it"
+            )
+        model = known.models[name]
+        self.id, self.place = model.model_id, model.artifact_location
+
+    def hold(self, path: Path) -> str:
+        """Add a file, or what a folder holds, in place of files of the same names; returns in words
+        where they are then.
+
+        In a store on this machine a tag names the path instead. The store's own place is absolute:
+        a moved or copied project would not find it, or would write into another's.
+        """
+        try:
+            if is_local_uri(self.place):
+                self.client.set_logged_model_tags(self.id, {"exported": str(path)})
+                return f"models:/{self.id}: in MLflow, the tag `exported` names it"
+            client = self.client
+            log = client.log_model_artifacts if path.is_dir() else client.log_model_artifact
+            log(self.id, str(path))
+        except AWAY as error:
+            raise UserError(
+                f"{path} is written; MLflow at {self.store.uri} did not take it: {error}"
+            ) from None
+        return f"models:/{self.id}: the same, in MLflow"
+
+
+def register_model(manifest: Manifest, alias: str, description: str) -> str:
+    """Make a run's last checkpoint a version of the registered model with the experiment's name,
+    and give it an alias. Returns the version's number, which is the same if it is done again.
+    Raises UserError if the store is away or has no logged model of the run.
+    """
+    entry = ModelEntry(manifest)
+    mlflow.set_tracking_uri(entry.store.uri)  # where MLflow looks the model up
+    with entry.store.answering():
+        version = version_of(entry.client, manifest.experiment, entry.id)
+        entry.client.update_model_version(manifest.experiment, version.version, description)
+        entry.client.set_registered_model_alias(manifest.experiment, alias, version.version)
+    return str(version.version)
+
+
+def version_of(client: MlflowClient, experiment: str, model_id: str) -> ModelVersion:
+    """The version of the registered model for this logged model; made if there is none."""
+    source = f"models:/{model_id}"
+    for version in client.search_model_versions(f"name = '{experiment}'"):
+        if version.source == source:
+            return version
+    return mlflow.register_model(source, experiment)

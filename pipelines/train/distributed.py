@@ -36,12 +36,12 @@ from pipelines.cluster.connection import (
     connect,
     worker_of,
 )
-from pipelines.common.console import say
-from pipelines.common.errors import UserError
 from pipelines.config.schema import Strategy
+from pipelines.host.console import say
+from pipelines.host.errors import UserError
 from pipelines.tracking.journal import open_journal
 from pipelines.tracking.live import Tracking
-from pipelines.train.core.fsdp import ShardedStrategy
+from pipelines.train.core.acceleration import ShardedStrategy
 from pipelines.train.core.segments import Start, find_start
 from pipelines.train.core.trainer import Process, fit_segment
 

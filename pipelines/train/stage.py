@@ -10,14 +10,13 @@ continues from its last good checkpoint, which is kept in resume/ until the run 
 import os
 
 from pipelines.artifacts.run_spec import RunSpec
-from pipelines.cluster.dispatch import settle
-from pipelines.common.arguments import RUN
-from pipelines.common.atomic_files import alone
-from pipelines.common.compiler import check_compile
-from pipelines.common.shell_paths import check_ray
-from pipelines.config.frozen import REUSED, freeze
-from pipelines.train.core.manifest import make_manifest
-from pipelines.train.core.publish import publish
+from pipelines.cluster.connection import settle
+from pipelines.commands.arguments import RUN
+from pipelines.config.load import REUSED, freeze
+from pipelines.host.compiler import check_compile
+from pipelines.host.files import alone
+from pipelines.host.shell_paths import check_ray
+from pipelines.train.core.segments import make_manifest, publish
 from pipelines.train.core.trainer import fit
 
 

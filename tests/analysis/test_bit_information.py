@@ -6,7 +6,7 @@ from statistics import pvariance
 import pytest
 import torch
 
-from ftmodel.analysis.bit_information import (
+from ftmodel.analysis.information import (
     Encoded,
     bit_information,
     frequent,
@@ -86,7 +86,7 @@ def clustered(rng, chunks=24, length=30):
 
 
 @rejects(
-    "bit_information.bit_information: «z_of_others(document,→torch.randperm(len(q), generator=»",
+    "information.bit_information: «z_of_others(document,→torch.randperm(len(q), generator=»",
     "permuted z that lose what a document's z have in common",
 )
 def test_a_code_of_no_relation_has_no_excess_however_documents_cluster():
@@ -106,7 +106,7 @@ def test_a_code_of_no_relation_has_no_excess_however_documents_cluster():
 def test_its_error_is_of_leaving_out_each_group_of_documents_and_of_a_null_of_few_permutations(
     rng, monkeypatch, groups, group_of
 ):
-    monkeypatch.setattr("ftmodel.analysis.bit_information.GROUPS", groups)
+    monkeypatch.setattr("ftmodel.analysis.information.GROUPS", groups)
     tokens = torch.randint(3, (5, 9), generator=rng)
     sample = encoded(tokens, torch.randn(5, 8, 1, generator=rng))
     q, kind = sample.o.double().sigmoid(), tokens[:, 1:].flatten()

@@ -5,14 +5,14 @@ from itertools import permutations
 import pytest
 import torch
 
-from ftmodel.analysis.code_clusters import (
+from ftmodel.analysis.statistics import permutation_test
+from ftmodel.analysis.use_of_z import (
     agreement,
     excess_agreement,
     mean_over_pairs,
     sums_by_document,
     with_permutations,
 )
-from ftmodel.analysis.permutation import permutation_test
 
 DOCUMENT = torch.tensor([0, 0, 1, 2, 2, 2])
 

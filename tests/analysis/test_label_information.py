@@ -6,7 +6,7 @@ from math import log2
 import pytest
 import torch
 
-from ftmodel.analysis.label_information import (
+from ftmodel.analysis.information import (
     bits_of_sequences,
     label_information,
     mutual_information,
@@ -49,7 +49,7 @@ def test_a_sequence_has_the_bits_that_it_shows_more_often_than_the_mean():
     assert bits_of_sequences(bits).tolist() == [[0, 0], [0, 0], [0, 0], [1, 0], [1, 0]]
 
 
-@rejects("label_information.bits_of_sequences: «mean(0)→median(0).values»", "a split at the median")
+@rejects("information.bits_of_sequences: «mean(0)→median(0).values»", "a split at the median")
 @pytest.mark.parametrize("ones", [100, 400, 600, 900])
 @pytest.mark.parametrize("polarity", [-1, 1])
 def test_a_bit_that_is_the_label_tells_all_of_it(ones, polarity, rng):
@@ -84,7 +84,7 @@ def test_information_whose_sign_changes_between_tokens_is_found_in_the_whole(rng
 
 
 @rejects(
-    "label_information.label_information: «.max(0).values→[single[:, 0].argmax()]»",
+    "information.label_information: «.max(0).values→[single[:, 0].argmax()]»",
     "the best bit compared with one bit by chance",
 )
 def test_without_a_relation_p_values_are_even(rng):
@@ -115,7 +115,7 @@ def test_predictions_are_smoothed_by_laplaces_rule():
     assert naive_bayes(features, labels).flatten().tolist() == [0] * 8 + [1] * 2
 
 
-@rejects("label_information.naive_bayes: «!= half→>= 0»", "labels predicted from themselves")
+@rejects("information.naive_bayes: «!= half→>= 0»", "labels predicted from themselves")
 def test_a_prediction_does_not_use_its_own_label(rng):
     """Features that identify a sequence, and random labels: half of the predictions are right."""
     labels = torch.randint(2, (400, 1), generator=rng)

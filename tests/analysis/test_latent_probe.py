@@ -6,7 +6,7 @@ from math import comb, log2
 import pytest
 import torch
 
-from ftmodel.analysis.latent_probe import cross_validated_mean, evaluate, fit
+from ftmodel.analysis.use_of_z import cross_validated_mean, evaluate, fit
 from tests.support.mutants import rejects
 
 N = 8192
@@ -28,7 +28,7 @@ def channel(n, rng, encode, values):
 
 
 @rejects(
-    "latent_probe.log_posteriors: «→.roll(-1, 1)» # log q(z_0", "a probe that has read the z after"
+    "use_of_z.log_posteriors: «→.roll(-1, 1)» # log q(z_0", "a probe that has read the z after"
 )
 def test_a_label_written_out_is_known_digit_by_digit_and_not_before(rng):
     """One of 8, its binary digits at the tokens 1, 2 and 4, the others fair: q(z) is uniform."""

@@ -6,12 +6,12 @@ from statistics import fmean
 
 import pytest
 
-from ftmodel.analysis.pass_at_k import pass_at_k
+from ftmodel.analysis.statistics import pass_at_k
 from tests.support.mutants import rejects
 
 
 @rejects(
-    "pass_at_k.pass_at_k: «comb(samples - c, k) / sets→(1 - c / samples) ** k»",
+    "statistics.pass_at_k: «comb(samples - c, k) / sets→(1 - c / samples) ** k»",
     "pass@k by the share of right answers, which is biased",
 )
 @pytest.mark.parametrize(("n", "k"), [(n, k) for n in range(1, 8) for k in range(1, n + 1)])

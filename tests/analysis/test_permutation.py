@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from ftmodel.analysis.permutation import Chance, adjusted, permutation_test
+from ftmodel.analysis.statistics import Chance, adjusted, permutation_test
 
 
 def test_a_permutation_that_reaches_the_statistic_counts_against_it():

@@ -5,7 +5,7 @@ from itertools import combinations, permutations
 import pytest
 import torch
 
-from ftmodel.analysis.steering import distances, mean_distance, steering_test
+from ftmodel.analysis.use_of_z import distances, mean_distance, steering_test
 
 
 def test_the_distance_is_the_share_of_tokens_that_are_not_in_the_other():

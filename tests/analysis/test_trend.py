@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import linregress, t
 
-from ftmodel.analysis.trend import log_linear, power_law
+from ftmodel.analysis.differences import log_linear, power_law
 
 SIZES = [0.3e6, 1e6, 3e6, 5e6]
 VALUES = [0.031, 0.012, 0.024, 0.009]

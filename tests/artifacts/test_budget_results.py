@@ -2,8 +2,7 @@
 
 from types import SimpleNamespace
 
-from pipelines.artifacts.budget_results import BudgetResult, late_tokens
-from pipelines.artifacts.results import BudgetFigures, Figures
+from pipelines.artifacts.results import BudgetFigures, BudgetResult, Figures, late_tokens
 from pipelines.config.derived import Budget
 
 

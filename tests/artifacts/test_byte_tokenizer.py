@@ -12,7 +12,7 @@ from pipelines.artifacts.tokens.byte_tokenizer import (
     spelled,
     stretches,
 )
-from pipelines.common.errors import UserError
+from pipelines.host.errors import UserError
 from tests.support.mutants import rejects
 from tests.support.tokenizers import (
     END,

@@ -19,8 +19,8 @@ from pipelines.artifacts.checkpoint import (
     read_checkpoint,
     remove_finished,
 )
-from pipelines.artifacts.paths import JOURNAL
-from pipelines.common.errors import UserError
+from pipelines.host.errors import UserError
+from pipelines.host.paths import JOURNAL
 from tests.support.mutants import rejects
 
 MANIFEST = Manifest("e", "r", {}, {}, 11, data_hash="d", spec_hash="s")

@@ -8,7 +8,7 @@ from hypothesis import example, given, settings, strategies as st
 
 from pipelines.artifacts import corpus
 from pipelines.artifacts.corpus import documents, parts, write_parts
-from pipelines.common.errors import UserError
+from pipelines.host.errors import UserError
 from tests.support.mutants import rejects
 
 

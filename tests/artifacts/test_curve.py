@@ -6,7 +6,7 @@ import pytest
 
 from ftmodel.designs.hinge import LN2
 from pipelines.artifacts.curve import CurveRow, read_curve, training_seconds, write_curve
-from pipelines.common.errors import UserError
+from pipelines.host.errors import UserError
 
 
 def row(step: int, tokens: int, speed: float = 1.0, kl_bits: float | None = None) -> CurveRow:

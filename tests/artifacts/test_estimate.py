@@ -5,7 +5,7 @@ from math import nan
 import pytest
 import torch
 
-from pipelines.artifacts.estimate import Estimate, document_sums
+from pipelines.artifacts.results import Estimate, document_sums
 
 
 def test_values_are_summed_by_document():

@@ -8,8 +8,8 @@ from gguf import GGMLQuantizationType, GGUFReader, GGUFWriter, quantize
 from transformers import AutoModelForCausalLM
 
 from ftmodel.conversion.llama import decoder_of
-from pipelines.artifacts import gguf_file
-from pipelines.common.errors import UserError
+from pipelines.artifacts import llama_files
+from pipelines.host.errors import UserError
 from tests.support.gguf_files import export
 from tests.support.mutants import rejects
 
@@ -67,7 +67,7 @@ def test_transformers_reads_the_same_numbers(make_model, tmp_path, rng, family, 
     export(make_model, tmp_path / "a.gguf", tied=tied, n_layers=2, head_width=width, **SHAPE)
     more = vectors(rng, **FAMILIES[family])
     path = rewritten(tmp_path / "a.gguf", tmp_path / "b.gguf", family, dtype, more)
-    config, weights, _ = gguf_file.read(path)
+    config, weights, _ = llama_files.read(path)
     theirs = AutoModelForCausalLM.from_pretrained(path.parent, gguf_file=path.name)
     expected = theirs.state_dict()
     if tied:
@@ -91,20 +91,20 @@ def ours(make_model, tmp_path):
 def test_a_tensor_that_transformers_leaves_out_is_refused(ours, tmp_path):
     """Llama 3.1's files slow RoPE down by one."""
     more = {"rope_freqs.weight": torch.full((8,), 8.0)}
-    config, weights, _ = gguf_file.read(rewritten(ours, tmp_path / "b.gguf", more=more))
+    config, weights, _ = llama_files.read(rewritten(ours, tmp_path / "b.gguf", more=more))
     with pytest.raises(ValueError, match=r"^rope_freqs\.weight: unknown$"):
         decoder_of(config, weights)
 
 
 def test_a_rope_that_transformers_does_not_read_is_refused(ours, tmp_path):
-    gguf_file.read(rewritten(ours, tmp_path / "b.gguf", scaling="none"))
+    llama_files.read(rewritten(ours, tmp_path / "b.gguf", scaling="none"))
     path = rewritten(ours, tmp_path / "c.gguf", scaling="linear")
     with pytest.raises(UserError, match=r"c\.gguf: .*llama\.rope\.scaling\.type"):
-        gguf_file.read(path)
+        llama_files.read(path)
 
 
 def test_numbers_of_a_type_that_gguf_does_not_read_are_one_line(ours):
-    _, weights, _ = gguf_file.read(ours)
+    _, weights, _ = llama_files.read(ours)
     weights.tensors["a.weight"] = SimpleNamespace(data=None, tensor_type=GGMLQuantizationType.I8)
     with pytest.raises(UserError, match=r"a\.gguf: not readable as GGUF \(.*I8"):
         weights["a.weight"]
@@ -114,5 +114,5 @@ def test_numbers_of_a_type_that_gguf_does_not_read_are_one_line(ours):
 def test_a_file_that_ends_early_is_one_line(ours, kept):
     ours.write_bytes(ours.read_bytes()[:kept])
     with pytest.raises(UserError, match="not readable as GGUF") as caught:
-        gguf_file.read(ours)
+        llama_files.read(ours)
     assert "\n" not in str(caught.value)

@@ -7,7 +7,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from pipelines.artifacts import gguf_file
+from pipelines.artifacts import llama_files
 from pipelines.artifacts.llama_files import (
     CONFIG,
     INDEX,
@@ -17,7 +17,7 @@ from pipelines.artifacts.llama_files import (
     model_files,
     read_llama,
 )
-from pipelines.common.errors import UserError
+from pipelines.host.errors import UserError
 from tests.support.tokenizers import gpt_2
 
 TENSORS = {"a": torch.arange(3.0), "b": torch.ones(2, 2)}
@@ -67,7 +67,7 @@ def test_a_gguf_file_is_read_as_such(tmp_path, monkeypatch):
     with pytest.raises(UserError, match=r"a\.gguf: is missing$"):
         read_llama(path)
     path.touch()
-    monkeypatch.setattr(gguf_file, "read", lambda read: ({"file": read.name}, TENSORS, None))
+    monkeypatch.setattr(llama_files, "read", lambda read: ({"file": read.name}, TENSORS, None))
     assert model_files(path) == [path]
     assert read_llama(path) == Llama({"file": "a.gguf"}, TENSORS, None)
 

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from pipelines.artifacts import paths
+from pipelines.host import paths
 
 
 def test_every_stage_has_its_folders():

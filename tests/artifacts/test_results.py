@@ -16,11 +16,11 @@ from pipelines.artifacts.results import (
     EvaluationResult,
     Figures,
     Reconstruction,
-    flat,
-    read,
-    write,
+    flat_numbers,
+    read_json,
+    write_json,
 )
-from pipelines.common.errors import UserError
+from pipelines.host.errors import UserError
 from tests.support.mutants import rejects
 
 FIGURES = Figures(ce=Estimate(0.1, nan), iwae=Estimate(0.5, 0.01))
@@ -35,13 +35,13 @@ EVALUATION = EvaluationResult(
 )
 
 
-@rejects("result_files.write: («→json.»dumps", "NaN in a result's JSON")
+@rejects("results.write_json: («→json.»dumps", "NaN in a result's JSON")
 def test_what_is_written_is_read_back(tmp_path):
     """NaN, which JSON does not have, as null, and again as NaN where a number must be."""
-    write(tmp_path / "evaluation.json", EVALUATION)
+    write_json(tmp_path / "evaluation.json", EVALUATION)
     json.loads((tmp_path / "evaluation.json").read_text(), parse_constant=pytest.fail)
     assert '\n  "documents": 3,' in (tmp_path / "evaluation.json").read_text()
-    again = read(tmp_path / "evaluation.json", EvaluationResult, "evaluate")
+    again = read_json(tmp_path / "evaluation.json", EvaluationResult, "evaluate")
     assert isnan(again.bits_per_token.ce.se)
     assert repr(again) == repr(EVALUATION)  # of which NaN is equal to NaN
 
@@ -55,13 +55,13 @@ class Numbers:
 
 
 def test_null_is_nan_in_lists_and_mappings_but_not_where_a_number_may_be_missing(tmp_path):
-    write(tmp_path / "x.json", Numbers([1.0, nan, -inf], by_name={"a": Numbers([nan], nan)}))
-    again = read(tmp_path / "x.json", Numbers, "evaluate")
+    write_json(tmp_path / "x.json", Numbers([1.0, nan, -inf], by_name={"a": Numbers([nan], nan)}))
+    again = read_json(tmp_path / "x.json", Numbers, "evaluate")
     assert again.many[0] == 1 and all(map(isnan, [*again.many[1:], *again.by_name["a"].many]))
     assert again.by_name["a"].limit is None
     (tmp_path / "x.json").write_text('{"many": [1], "count": null}')
     with pytest.raises(UserError, match="count: Input should be a valid integer"):
-        read(tmp_path / "x.json", Numbers, "evaluate")
+        read_json(tmp_path / "x.json", Numbers, "evaluate")
 
 
 def dataclasses_in(kind: Any) -> set[type]:
@@ -97,7 +97,7 @@ def test_a_field_that_does_not_apply_is_not_in_the_file(tmp_path):
         values: list[float | None] = field(default_factory=lambda: [1.0, None])
         log: dict[str, str | None] = field(default_factory=lambda: {"answer": None})
 
-    write(tmp_path / "some.json", Some(Reconstruction(1.0), []))
+    write_json(tmp_path / "some.json", Some(Reconstruction(1.0), []))
     assert json.loads((tmp_path / "some.json").read_text()) == {
         "here": {"valid": 1.0}, "required": [], "values": [1.0, None], "log": {"answer": None}
     }  # fmt: skip
@@ -121,14 +121,14 @@ def test_a_file_that_cannot_be_used_is_named_with_the_command_that_makes_it(
     if text:
         path.write_text(text)
     with pytest.raises(UserError, match=f"{message}`dvc repro evaluate@run` makes it") as error:
-        read(path, EvaluationResult, "evaluate")
+        read_json(path, EvaluationResult, "evaluate")
     assert "\n" not in str(error.value)
 
 
 def test_numbers_by_name_without_lists_and_texts():
     units = [EVALUATION.figures(unit) for unit in ("bits_per_token", "bits_per_byte")]
     assert units == [FIGURES, Figures()]
-    figures = flat(EVALUATION)
+    figures = flat_numbers(EVALUATION)
     assert isnan(figures.pop("bits_per_token/ce/se"))
     assert figures.pop("collapsed") is not False
     assert figures == {
@@ -138,7 +138,7 @@ def test_numbers_by_name_without_lists_and_texts():
         "iwae_by_samples/16/mean": 0.5, "iwae_by_samples/16/se": 0.01,
     }  # fmt: skip
     nested = {"a": {"b": 1, "c": {"d": 2.5}}, "e": True, "f": [1, 2], "g": None, "h": "text"}
-    assert flat(nested, ".") == {"a.b": 1, "a.c.d": 2.5, "e": 1}
+    assert flat_numbers(nested, ".") == {"a.b": 1, "a.c.d": 2.5, "e": 1}
 
 
 @rejects("Figures.bound: «filtering→iwae» assert", "arms compared by IWAE")

@@ -9,8 +9,8 @@ import pytest
 
 from pipelines.artifacts.results import Details, Estimate, EvaluationResult, Figures
 from pipelines.artifacts.run_results import RunResults, fraction, read_finished
-from pipelines.common.errors import UserError
 from pipelines.config.schema import Run
+from pipelines.host.errors import UserError
 from tests.support.mutants import rejects
 from tests.support.results import (
     PAIR,

@@ -10,7 +10,7 @@ from hypothesis import given, settings, strategies as st
 
 from pipelines.artifacts.tokens import shards as shards_module
 from pipelines.artifacts.tokens.shards import Overlap, Shards, read_metadata
-from pipelines.common.errors import UserError
+from pipelines.host.errors import UserError
 from tests.support.corpora import write_shards
 from tests.support.mutants import rejects
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pipelines.artifacts.results import flat
+from pipelines.artifacts.results import flat_numbers
 from pipelines.artifacts.suite_results import SampledScore, Sampling, TaskResult, TaskScore, Varied
 
 
@@ -24,4 +24,4 @@ def test_answers_are_named_by_how_they_were_drawn(varied, temperature, name):
 def test_a_score_alone_claims_no_samples_documents_shots_or_time():
     assert TaskResult(0.5).sampled_figures("mbpp") == {}
     zeros = dict.fromkeys(("documents", "shots", "truncated", "seconds"), 0)
-    assert flat(TaskResult(0.5)) == {"value": 0.5, "higher_is_better": 1} | zeros
+    assert flat_numbers(TaskResult(0.5)) == {"value": 0.5, "higher_is_better": 1} | zeros

@@ -10,7 +10,7 @@ from safetensors.numpy import load_file
 
 from pipelines.artifacts.tokens import token_file
 from pipelines.artifacts.tokens.token_file import TokenFile, token_dtype, write_tokens
-from pipelines.common.errors import UserError
+from pipelines.host.errors import UserError
 
 IDS = np.arange(100, dtype=np.uint32) * 7
 

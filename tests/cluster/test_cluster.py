@@ -14,10 +14,10 @@ from ray.util.placement_group import placement_group, remove_placement_group
 from pipelines.cluster import connection
 from pipelines.cluster.connection import connect
 from pipelines.cluster.workers import run_tasks
-from pipelines.common.errors import UserError
 from pipelines.config.data import Files, TextData
+from pipelines.data import sources
 from pipelines.data.build import make_text
-from pipelines.data.sources import files
+from pipelines.host.errors import UserError
 from pipelines.train import distributed
 from tests.cluster.conftest import train_on_ray
 from tests.support.training import losses, same, tracked_runs
@@ -43,7 +43,7 @@ def make_work(node, pipe):
 
         from pipelines.train import distributed
         from pipelines.train.core import trainer as fit
-        from pipelines.train.core.checkpoint_callback import Checkpoints
+        from pipelines.train.core.callbacks import Checkpoints
 
         fit.CHECKPOINT_SECONDS = 0.0  # with several workers: at step 10
         inherited = Checkpoints.on_step
@@ -103,7 +103,7 @@ def test_data_are_made_on_the_cluster_and_lost_tasks_are_repeated(joined, tmp_pa
 
     paths = [str(tmp_path / name) for name in "abc"]
     assert sorted(run_tasks(dying_once, paths, cores=1)) == [(path, path) for path in paths]
-    monkeypatch.setattr(files, "GROUP_BYTES", 1)
+    monkeypatch.setattr(sources, "GROUP_BYTES", 1)
     for number in range(4):
         (tmp_path / f"{number}.txt").write_text(f"text {number % 3}")
     parts = {"a": Files(root=str(tmp_path), pattern="*.txt")}

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from pipelines.common.errors import UserError
 from pipelines.config.load import load_experiment
 from pipelines.config.schema import Strategy
+from pipelines.host.errors import UserError
 from pipelines.train.core import module
 from pipelines.train.core.batches import StepBatches
 from pipelines.train.core.trainer import Shards

@@ -13,9 +13,9 @@ from click.shell_completion import BashComplete, ZshComplete
 
 from pipelines import cli
 from pipelines.cli import COMMANDS, Commands
-from pipelines.common import errors
-from pipelines.common.arguments import Number
-from pipelines.common.atomic_files import ROOT
+from pipelines.commands.arguments import Number
+from pipelines.host import errors
+from pipelines.host.files import ROOT
 from tests.support.commands import call
 from tests.support.mutants import rejects
 

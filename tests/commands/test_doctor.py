@@ -14,11 +14,11 @@ from unittest.mock import Mock
 import pytest
 
 from pipelines import doctor
-from pipelines.common import errors
-from pipelines.common.atomic_files import ROOT
-from pipelines.common.errors import UserError
-from pipelines.common.without_git import check_git
 from pipelines.doctor import COSTS, OK, STOPS
+from pipelines.host import errors
+from pipelines.host.dvc import check_git
+from pipelines.host.errors import UserError
+from pipelines.host.files import ROOT
 
 Usage = namedtuple("Usage", "total used free")
 
@@ -56,10 +56,10 @@ def healthy(monkeypatch):
         "getpass.getuser": lambda: "me",
         "pipelines.doctor.git_refusal": lambda folder: None,
         "pipelines.doctor.check_writable": lambda folder: None,
-        "pipelines.common.threads.idle_threads": lambda: (4, "of 4 cores others use 0.0"),
-        "pipelines.common.machine.whole_cores": lambda: 4,
-        "pipelines.common.machine.allowed_memory": lambda: 1.5e9,
-        "pipelines.common.compiler.compiler_failure": lambda: None,
+        "pipelines.host.machine.idle_threads": lambda: (4, "of 4 cores others use 0.0"),
+        "pipelines.host.machine.whole_cores": lambda: 4,
+        "pipelines.host.machine.allowed_memory": lambda: 1.5e9,
+        "pipelines.host.compiler.compiler_failure": lambda: None,
         "pipelines.cluster.connection.check_address": lambda address: None,
         "pipelines.suite.sandbox.run.unavailable": lambda: None,
     }.items():
@@ -107,11 +107,11 @@ def test_a_gpu_that_pytorch_cannot_use_is_there_with_its_driver(healthy):
         ("disk", COSTS, "shutil.disk_usage", lambda _: Usage(0, 0, 1e9)),
         ("disk", COSTS, "shutil.disk_usage", lambda _: Usage(0, 0, 9.9e9)),
         ("GPU", COSTS, "torch.cuda.is_available", lambda: False),
-        ("compiler", COSTS, "pipelines.common.compiler.compiler_failure", lambda: "no Python.h"),
-        ("memory", COSTS, "pipelines.common.machine.allowed_memory", lambda: 0.9e9),
+        ("compiler", COSTS, "pipelines.host.compiler.compiler_failure", lambda: "no Python.h"),
+        ("memory", COSTS, "pipelines.host.machine.allowed_memory", lambda: 0.9e9),
         ("hub", COSTS, "pipelines.doctor.answers", lambda url: False),
         ("hub", COSTS, "huggingface_hub.constants.HF_HUB_OFFLINE", True),
-        ("cores", COSTS, "pipelines.common.threads.idle_threads", lambda: (1, "others use 3")),
+        ("cores", COSTS, "pipelines.host.machine.idle_threads", lambda: (1, "others use 3")),
         ("Landlock", COSTS, "pipelines.suite.sandbox.run.unavailable", lambda: "no Landlock"),
         ("Ray", COSTS, "sys.executable", "/my lab/python"),
     ],
@@ -168,7 +168,7 @@ def test_packages_are_compared_with_what_is_pinned(monkeypatch):
 
 def test_nothing_that_this_machine_lacks_is_a_traceback(monkeypatch):
     monkeypatch.chdir(ROOT)
-    monkeypatch.setattr("pipelines.common.compiler.compiler_failure", lambda: None)  # it is slow
+    monkeypatch.setattr("pipelines.host.compiler.compiler_failure", lambda: None)  # it is slow
     states = {finding.what: finding.state for finding in doctor.all_findings()}
     assert len(states) == len(doctor.CHECKS)
     assert states["path"] == OK or " " in str(ROOT)

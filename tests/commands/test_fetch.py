@@ -14,8 +14,8 @@ from huggingface_hub import HfApi
 from huggingface_hub.errors import HfHubHTTPError
 
 from pipelines import fetch
-from pipelines.common.atomic_files import ROOT
-from pipelines.common.errors import UserError
+from pipelines.host.errors import UserError
+from pipelines.host.files import ROOT
 from pipelines.suite import benchmark_data, tasks
 from pipelines.suite.sandbox import run as sandbox
 from pipelines.suite.tasks import Skipped, run_task

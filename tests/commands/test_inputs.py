@@ -12,9 +12,9 @@ import yaml
 
 from pipelines import inputs
 from pipelines.common import file_listing
-from pipelines.common.errors import UserError
 from pipelines.common.file_listing import FileEntry, Fingerprint
 from pipelines.config.data import Distributions, Files, Hub
+from pipelines.host.errors import UserError
 from tests.support.arrivals import arrives
 from tests.support.mutants import rejects
 
@@ -168,7 +168,7 @@ def test_changed_code_is_named_with_the_stages_that_run_again(
     copies[1].write_text("an older version")
     looked(x=text(FOLDER))
     said = capsys.readouterr().out
-    assert "ftmodel/model/a.py, ftmodel/model/mapper.py" in said and said.endswith(": train\n")
+    assert "ftmodel/model/a.py, ftmodel/mapper.py" in said and said.endswith(": train\n")
     for i in range(8):
         (copies[0].parent / f"b{i}.py").write_text("")
     looked(x=text(FOLDER))

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from pipelines.common.errors import UserError
+from pipelines.host.errors import UserError
 from pipelines.job import arguments, bring
 from tests.support.commands import call
 from tests.support.project_copy import Project

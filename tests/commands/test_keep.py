@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from pipelines import keep
-from pipelines.common.errors import UserError
-from pipelines.compose import compose_config, write_params
+from pipelines.config.compose import compose_config, write_params
+from pipelines.host.errors import UserError
 from tests import ROOT
 from tests.support import settings
 from tests.support.commands import call

@@ -9,7 +9,7 @@ import pytest
 from ftmodel.costs.scaling import Interconnect, step, traffic
 from ftmodel.costs.training import flops_per_token, memory
 from pipelines.artifacts.run_spec import RunSpec
-from pipelines.common.errors import UserError
+from pipelines.host.errors import UserError
 from pipelines.plan import Assumptions, RunPlan, format_days, gib, short
 from tests import ROOT
 from tests.support.arrivals import arrives

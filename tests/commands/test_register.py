@@ -10,11 +10,10 @@ import pytest
 from mlflow import MlflowClient
 
 from pipelines import keep
-from pipelines.artifacts.checkpoint import Manifest
-from pipelines.artifacts.manifest import settings_hash
-from pipelines.artifacts.paths import published_journal
+from pipelines.artifacts.checkpoint import Manifest, settings_hash
 from pipelines.artifacts.run_spec import RunSpec
 from pipelines.config.load import load_experiment
+from pipelines.host.paths import published_journal
 from pipelines.tracking.journal import Journal
 from pipelines.tracking.store import store_uri
 from tests.support.mutants import rejects

@@ -14,11 +14,10 @@ import pytest
 
 from pipelines import repro
 from pipelines.artifacts.run_spec import RunSpec
-from pipelines.common import pipeline_lock
-from pipelines.common.errors import UserError
-from pipelines.common.pipeline_lock import FOLDER, dvc_at_work, pipeline_alone, stage_of
-from pipelines.parallel.graph import Graph
-from pipelines.parallel.scheduler import StageOutcome
+from pipelines.host import dvc
+from pipelines.host.dvc import FOLDER, dvc_at_work, pipeline_alone, stage_of
+from pipelines.host.errors import UserError
+from pipelines.parallel.scheduler import Graph, StageOutcome
 from pipelines.plan import RunPlan
 from pipelines.repro import ANY_GPU, stage_flops
 from tests.support.arrivals import arrives
@@ -83,7 +82,7 @@ def test_who_waits_says_so_once_and_goes_on_when_the_other_has_ended(folder, mon
         if len(waits) == 3:
             (FOLDER / "rwlock").unlink()
 
-    monkeypatch.setattr(pipeline_lock, "sleep", other_works)
+    monkeypatch.setattr(dvc, "sleep", other_works)
     with pipeline_alone():
         assert len(waits) == 3
     said = capsys.readouterr().err
@@ -226,7 +225,7 @@ def test_a_pipeline_side_by_side_ends_as_the_first_part_that_did_not_end_well(
 
 
 def test_it_waits_by_default_but_a_mistake_ends_it_before(conf, monkeypatch):
-    monkeypatch.setattr(pipeline_lock, "sleep", lambda _: 1 / 0)
+    monkeypatch.setattr(dvc, "sleep", lambda _: 1 / 0)
     with pipeline_alone(), pytest.raises(UserError, match="seedling"):
         call("repro", "experiment=smoke", "runs.baseline.seedling=3")
     with pipeline_alone(), pytest.raises(ZeroDivisionError):

@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from pipelines import repro
-from pipelines.common.pipeline_lock import pipeline_alone
+from pipelines.host.dvc import pipeline_alone
 from tests.support.mutants import rejects
 from tests.support.project_copy import Project
 

@@ -13,8 +13,8 @@ import requests
 from mlflow import MlflowClient
 
 from pipelines import ui
-from pipelines.common.atomic_files import ROOT
-from pipelines.common.errors import UserError
+from pipelines.host.errors import UserError
+from pipelines.host.files import ROOT
 from pipelines.tracking.store import Store, store_uri
 from tests.support.mutants import rejects
 

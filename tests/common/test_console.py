@@ -7,9 +7,9 @@ import sys
 
 import pytest
 
-from pipelines.common import console
-from pipelines.common.atomic_files import ROOT
-from pipelines.common.console import Bar, say
+from pipelines.host import console
+from pipelines.host.console import Bar, say
+from pipelines.host.files import ROOT
 
 
 @pytest.fixture

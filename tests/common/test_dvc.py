@@ -8,9 +8,7 @@ import pytest
 from dvc.exceptions import DvcException
 from dvc.repo import Repo
 
-from pipelines.common.dvc_command import dvc_environment
-from pipelines.common.dvc_repair import LOCKFILE, RWLOCK, repair
-from pipelines.common.without_git import allow_no_git
+from pipelines.host.dvc import LOCKFILE, RWLOCK, allow_no_git, dvc_environment, repair
 from tests import ROOT
 from tests.support.mutants import rejects
 
@@ -33,7 +31,7 @@ def readable():
         return False
 
 
-@rejects('dvc_repair.intact: .endswith(b"«\\n→»"', "a lock file cut within a word stays")
+@rejects('dvc.intact: .endswith(b"«\\n→»"', "a lock file cut within a word stays")
 def test_a_lock_file_and_notes_of_who_is_at_work_cut_anywhere_cost_no_run(
     tmp_path, monkeypatch, capsys
 ):
@@ -61,7 +59,7 @@ def test_a_lock_file_and_notes_of_who_is_at_work_cut_anywhere_cost_no_run(
     assert Path("runs").read_text() == "x\n"
 
 
-@rejects('dvc_command.dvc_environment: "")]«→[::-1]»', "stages run by the first Python of PATH")
+@rejects('dvc.dvc_environment: "")]«→[::-1]»', "stages run by the first Python of PATH")
 def test_the_python_of_stages_is_this_one_whatever_is_activated(monkeypatch, tmp_path):
     (tmp_path / "python").touch(mode=0o755)
     monkeypatch.setenv("PATH", str(tmp_path))

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from pipelines.common import errors
+from pipelines.host import errors
 
 
 def follow_a_link_to_itself(folder):

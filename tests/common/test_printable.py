@@ -4,10 +4,10 @@ import html
 
 import pytest
 
-from pipelines.common import errors
-from pipelines.common.console import say
-from pipelines.common.printable import printable
-from pipelines.report.markdown import escaped
+from pipelines.host import errors
+from pipelines.host.console import say
+from pipelines.host.errors import printable
+from pipelines.report.blocks import escaped
 from tests.support.mutants import rejects
 
 HOSTILE = "a\x1b]0;title\x07b\x1b[2Jc\rd\x08e\x9bf\u202eg\x00h\udcffi"
@@ -33,7 +33,7 @@ def test_messages_are_of_one_line_that_a_terminal_can_be_shown(capsys):
     assert printable(said) == said
 
 
-@rejects("markdown.escaped: «html.escape(text, quote=False)→text»", "a text as HTML in Markdown")
+@rejects("blocks.escaped: «html.escape(text, quote=False)→text»", "a text as HTML in Markdown")
 @pytest.mark.parametrize(
     ("text", "shown"),
     [

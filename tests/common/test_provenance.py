@@ -6,7 +6,7 @@ from pathlib import Path
 
 import torch
 
-from pipelines.common import provenance
+from pipelines.host import machine
 
 
 def test_a_device_is_named(monkeypatch):
@@ -14,10 +14,10 @@ def test_a_device_is_named(monkeypatch):
     monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
     known = {"cpu_name": "Some Processor @ 2 GHz"}
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: known)
-    assert provenance.device_name() == "Some Processor @ 2 GHz, 3 threads"
+    assert machine.device_name() == "Some Processor @ 2 GHz, 3 threads"
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "Some GPU")
-    assert provenance.device_name() == "Some GPU"
+    assert machine.device_name() == "Some GPU"
 
 
 def test_a_revision_has_changes_where_code_differs_but_not_by_what_a_run_itself_writes(
@@ -33,14 +33,14 @@ def test_a_revision_has_changes_where_code_differs_but_not_by_what_a_run_itself_
     git("init")
     git("add", ".")
     git("commit", "-m", "first")
-    head = provenance.git_revision()
+    head = machine.git_revision()
     assert len(head) == 40
     Path("params.yaml").write_text("another experiment\n")
     Path("new.py").write_text("not tracked\n")
     Path("dvc.lock").write_text("what DVC stages after the first stage\n")
     git("add", "dvc.lock")
-    assert provenance.git_revision() == head
+    assert machine.git_revision() == head
     git("config", "core.quotepath", "false")
     os.rename("code.py", b"caf\xe9.py")
     git("add", "--all", ".")
-    assert provenance.git_revision() == f"{head}+changes"
+    assert machine.git_revision() == f"{head}+changes"

@@ -4,8 +4,8 @@ import os
 
 import pytest
 
-from pipelines.common import source_code
-from pipelines.common.source_code import bare, mirror, stages, stages_reading
+from pipelines.host import source_code
+from pipelines.host.source_code import bare, mirror, stages, stages_reading
 
 PLAIN = b"""def area(r):
     return 3 * r * r

@@ -8,8 +8,7 @@ import pytest
 
 from pipelines.artifacts.results import BudgetFigures, Estimate, Figures
 from pipelines.compare.arms import Arm
-from pipelines.compare.budgets import budget_table
-from pipelines.compare.comparison import compare
+from pipelines.compare.comparison import budget_table, compare
 from pipelines.config.schema import EvaluationConfig
 from pipelines.report.analysis import Analysis
 from pipelines.report.verdicts import caveat
@@ -77,7 +76,7 @@ def test_a_last_third_of_the_final_budget_alone_is_said_and_not_compared(arms):
     assert cell.bound.mean == pytest.approx(0.49)
 
 
-@rejects("budget_results.late_tokens: («entry.tokens→0»", "averages over unlike budgets compared")
+@rejects("results.late_tokens: («entry.tokens→0»", "averages over unlike budgets compared")
 def test_last_thirds_are_compared_if_they_average_the_same_budgets(arms):
     base, free = arms
     with_budgets(base, {5000: [0.60, 0.62], 6500: [0.50, 0.52]})
@@ -99,7 +98,7 @@ def test_last_thirds_are_compared_if_they_average_the_same_budgets(arms):
     assert table(arms).columns[LATE]["free"].difference is None, "both arms alike"
 
 
-@rejects("budgets.budget_table: .tokens for arm in arms«→[:1]»", "the budgets of the first arm")
+@rejects("comparison.budget_table: .tokens for arm in arms«→[:1]»", "the budgets of the first arm")
 def test_columns_rise_with_the_tokens_whichever_arm_has_them(arms):
     base, free = arms
     with_budgets(base, {1_048_576: [0.6, 0.6], 524_288: [0.7, 0.7], 6500: [0.5, 0.52]})
@@ -109,7 +108,7 @@ def test_columns_rise_with_the_tokens_whichever_arm_has_them(arms):
 
 
 @rejects(
-    "budgets.at_budget: «len(here) == len(arm.runs)→here»", "a budget that only some seeds have"
+    "comparison.at_budget: «len(here) == len(arm.runs)→here»", "a budget that only some seeds have"
 )
 def test_a_budget_is_an_arms_if_all_its_seeds_have_it(arms):
     base, free = arms

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pipelines.compare.designs import design_words, designs
+from pipelines.compare.comparison import design_words, designs
 from tests.compare.made_up import baseline, free_transformer
 from tests.support.mutants import rejects
 

@@ -4,7 +4,7 @@ from math import log
 
 import pytest
 
-from pipelines.compare.ladder import LARGER_TAX, RECOVERY, TAX, USE, ladders, rung
+from pipelines.report.sections.ladder import LARGER_TAX, RECOVERY, TAX, USE, ladders, rung
 from tests.compare.made_up import baseline, free_transformer
 from tests.support.mutants import rejects
 

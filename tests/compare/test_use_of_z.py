@@ -2,7 +2,7 @@
 
 import pytest
 
-from pipelines.compare.use_of_z import negligible, uses_of_z
+from pipelines.compare.comparison import negligible, uses_of_z
 from tests.compare.made_up import Estimate, baseline, free_transformer
 from tests.support.mutants import rejects
 
@@ -41,7 +41,7 @@ def test_seeds_are_divided_if_some_use_z_and_others_ignore_it(kappa, bounds, div
     assert seeds == divided
 
 
-@rejects("use_of_z.uses_of_z: «→not »other.", "recovery against the baseline with more blocks")
+@rejects("comparison.uses_of_z: «→not »other.", "recovery against the baseline with more blocks")
 def test_figures_and_recovery_are_means_over_seeds_against_the_plain_baseline():
     """Of a KL of 0.5 with CE 1.0, and a mean NLL of 1.2: (1.2 − 1.0) / 0.5."""
     arms = [

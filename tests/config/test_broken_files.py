@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from pipelines import compose, inputs
-from pipelines.common.errors import UserError
+from pipelines import inputs
+from pipelines.config import compose
 from pipelines.config.load import load_experiment
+from pipelines.host.errors import UserError
 from tests.support.mutants import rejects
 from tests.support.settings import refusal
 

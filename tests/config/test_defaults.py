@@ -11,10 +11,9 @@ import pytest
 import yaml
 from omegaconf import OmegaConf
 
-from ftmodel.designs.design import LatentDesign
-from ftmodel.model.config import ModelConfig
-from pipelines.compose import compose_config
-from pipelines.config import data, init_from, schema, suite
+from ftmodel.config import LatentDesign, ModelConfig
+from pipelines.config import data, schema, suite
+from pipelines.config.compose import compose_config
 from pipelines.config.load import parse
 from tests.support.settings import refusal
 
@@ -43,7 +42,7 @@ def test_settings_of_every_type_are_in_the_composed_params():
     """All of them: ``parse`` refuses params that leave one out."""
     types = {
         cls
-        for module in (schema, data, suite, init_from)
+        for module in (schema, data, suite, schema)
         for cls in vars(module).values()
         if dataclasses.is_dataclass(cls) and cls.__module__ == module.__name__
     }
@@ -87,7 +86,7 @@ OVERRIDES = {
 @pytest.fixture(scope="module")
 def composed_by_dvc(tmp_path_factory):
     """The text of params.yaml for each of OVERRIDES, as `dvc exp run -S` writes it: by Hydra, and
-    without pipelines.compose.
+    without pipelines.config.compose.
     """
     folder = tmp_path_factory.mktemp("dvc")
     subprocess.run(

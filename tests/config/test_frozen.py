@@ -6,9 +6,9 @@ import pytest
 import yaml
 from omegaconf import OmegaConf
 
-from pipelines.common.errors import UserError
-from pipelines.compose import write_params
-from pipelines.config.frozen import freeze
+from pipelines.config.compose import write_params
+from pipelines.config.load import freeze
+from pipelines.host.errors import UserError
 from tests.support.commands import call
 from tests.support.mutants import rejects
 from tests.support.settings import composed
@@ -66,7 +66,7 @@ def test_what_dvc_does_not_record_for_a_stage_may_change():
     frozen.check("kept")
 
 
-@rejects("frozen.first_difference: «{**then, **now}→then»", "a setting added meanwhile is missed")
+@rejects("load.first_difference: «{**then, **now}→then»", "a setting added meanwhile is missed")
 def test_a_setting_that_is_new_and_a_run_that_is_gone_are_changes():
     frozen = freeze("train", RUN)
     params = OmegaConf.load("params.yaml")

@@ -24,17 +24,17 @@ from omegaconf.errors import OmegaConfBaseException
 
 from ftmodel import schedule
 from ftmodel.model.free_transformer import FreeTransformer
-from ftmodel.model.positions import rope_table
-from ftmodel.synthetic.registry import PROCESSES
-from pipelines.artifacts.paths import checkpoint_path, corpus_folder, resume_folder
+from ftmodel.positions import rope_table
+from ftmodel.synthetic import PROCESSES
 from pipelines.artifacts.run_spec import RunSpec
-from pipelines.common.errors import UserError
 from pipelines.common.file_listing import Folder
-from pipelines.compose import compose_config, write_params
 from pipelines.config.arms import group_by_seed
+from pipelines.config.compose import compose_config, write_params
 from pipelines.config.data import Files, ProcessData, TextData
 from pipelines.config.derived import trainings
 from pipelines.config.load import load_experiment, parse
+from pipelines.host.errors import UserError
+from pipelines.host.paths import checkpoint_path, corpus_folder, resume_folder
 from pipelines.plan import RunPlan
 from pipelines.tokenize.vocabulary import train_bpe
 from pipelines.train.core.module import learning_rate_factor
@@ -147,7 +147,7 @@ def override(one_of, paths):
     return one_of(FORMS).format(k=key, v="null" if value is None else value)
 
 
-# What is done with a case: as `python -m pipelines.compose` and the stages do it.
+# What is done with a case: as `python -m pipelines.config.compose` and the stages do it.
 
 
 def checked(config):

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 from omegaconf import OmegaConf
 
-from pipelines.common.errors import UserError
 from pipelines.config.arms import arm_of_each, family_of, group_by_seed
-from pipelines.config.init_from import InitFrom
 from pipelines.config.load import parse
+from pipelines.config.schema import InitFrom
+from pipelines.host.errors import UserError
 from tests.support.mutants import rejects
 from tests.support.settings import changed, composed_by_hydra, refusal, smoke
 
@@ -115,7 +115,7 @@ CHANGES = {
 
 @rejects('config.ADAPTABLE: «→"qk_norm", »"context', "a parent's qk_norm lost", case="qk_norm=true")
 @rejects(
-    'parents.latent_settings: «latent_bits": config.latent_bits, "→»',
+    'arms.latent_settings: «latent_bits": config.latent_bits, "→»',
     "a latent of other bits taken over",
     case="latent_bits=5",
 )

@@ -8,8 +8,8 @@ import pytest
 from omegaconf import OmegaConf
 
 from ftmodel.costs.training import parameters
+from pipelines.config.checks import check_values
 from pipelines.config.schema import Preset
-from pipelines.config.values import check_values
 
 ROOT = Path(__file__).parents[2]
 FILES = (ROOT / "conf/model").glob("*.yaml")

@@ -6,15 +6,15 @@ from pathlib import Path
 import pytest
 from omegaconf import OmegaConf
 
-from ftmodel.designs.design import LatentDesign
-from pipelines.common.errors import UserError
-from pipelines.compose import compose_config
+from ftmodel.config import LatentDesign
+from pipelines.config.checks import shortened
+from pipelines.config.compose import compose_config
 from pipelines.config.data import TextData
 from pipelines.config.derived import trainings
-from pipelines.config.init_from import InitFrom
 from pipelines.config.load import parse
+from pipelines.config.schema import InitFrom
 from pipelines.config.suite import SuiteTask
-from pipelines.config.values import shortened
+from pipelines.host.errors import UserError
 from tests.support.mutants import rejects
 from tests.support.settings import changed, composed_by_hydra, refusal, smoke
 
@@ -280,7 +280,7 @@ MISTAKES = [
 ]  # fmt: skip
 
 
-@rejects("limits.check_limits: «all→any»", "one limit alone", case="evaluation.resample_below=1.5")
+@rejects("config.check_limits: «all→any»", "one limit alone", case="evaluation.resample_below=1.5")
 @pytest.mark.parametrize(("override", "key", "reason"), MISTAKES, ids=[m[0][:70] for m in MISTAKES])
 def test_a_mistake_is_one_line_with_its_dotted_key(override, key, reason):
     said = refusal(smoke, override)

@@ -2,11 +2,11 @@
 
 from dataclasses import replace
 
-from ftmodel.designs.design import LatentDesign
+from ftmodel.config import LatentDesign
 from pipelines.artifacts import run_spec
-from pipelines.artifacts.paths import tokens_folder
 from pipelines.artifacts.run_spec import RunSpec
 from pipelines.config import data, schema
+from pipelines.host.paths import tokens_folder
 from tests.docs.settings_page import groups_within
 from tests.support.arrivals import GROUPS, arrives, declared, settings
 from tests.support.settings import smoke

@@ -18,7 +18,7 @@ from ftmodel.conversion.llama import (
 )
 from ftmodel.kernels.cross_entropy import linear_cross_entropy
 from ftmodel.model.free_transformer import FreeTransformer
-from ftmodel.model.positions import rope_rates
+from ftmodel.positions import rope_rates
 from tests.support.mutants import rejects
 from tests.support.passes import given_codes
 

@@ -22,19 +22,19 @@ import torch
 from filelock import FileLock, Timeout
 from hypothesis import example, given, settings, strategies as st
 
+from ftmodel.synthetic import PROCESSES
 from ftmodel.synthetic.process import Process
-from ftmodel.synthetic.registry import PROCESSES
-from ftmodel.synthetic.target_task import exact_log_probability
+from ftmodel.synthetic.target import exact_log_probability
 from pipelines.artifacts import corpus
 from pipelines.artifacts.corpus import SPLITS, documents, parts
 from pipelines.cluster import workers
-from pipelines.common import errors
-from pipelines.common.errors import UserError
 from pipelines.config.data import Distributions, Files, Hub, ProcessData, TextData
-from pipelines.data import build as stage, duplicates, part_files, segments
+from pipelines.data import build as stage, duplicates, mixture, segments, sources
 from pipelines.data.build import make_parts, make_process, make_text, process_texts
 from pipelines.data.mixture import Short
-from pipelines.data.sources import files, open_source
+from pipelines.data.sources import open_source
+from pipelines.host import errors
+from pipelines.host.errors import UserError
 from tests.support.arrivals import arrives
 from tests.support.mutants import rejects
 from tests.support.settings import each_changed
@@ -155,10 +155,10 @@ def test_equal_and_empty_documents_are_left_out_and_counted(tmp_path, capsys):
 def small(patch):
     """Small pieces of everything: a file is a group of several segments."""
     patch.setattr(corpus, "PART_BYTES", 200)
-    patch.setattr(files, "GROUP_BYTES", 1000)
+    patch.setattr(sources, "GROUP_BYTES", 1000)
     patch.setattr(segments, "SEGMENT_BYTES", 300)
     patch.setattr(duplicates, "PARTITION_DOCUMENTS", 10)
-    patch.setattr(part_files, "BLOCK", 37)
+    patch.setattr(mixture, "BLOCK", 37)
     patch.setattr(stage, "FIRST_BYTES", 100)
 
 
@@ -355,7 +355,7 @@ def test_a_group_that_is_read_in_part_is_read_on_before_the_next_one_counts(tmp_
     assert 4 * (tmp_path / "in/a.jsonl.gz").stat().st_size < 900
     data = text_data(tmp_path / "in", max_bytes=1000, validation_share=1e-9)
     data.parts["a"].pattern = "*.jsonl*"
-    monkeypatch.setattr(files, "GROUP_BYTES", 1)
+    monkeypatch.setattr(sources, "GROUP_BYTES", 1)
     monkeypatch.setattr(stage, "check_mixture", lambda *_: None)
     _, made = make_parts("x", data, tmp_path)
     kept = [("a", text) for path in sorted(made.iterdir()) for _, text in documents(path)]
@@ -385,7 +385,7 @@ def test_several_processes_make_the_same_corpus(tmp_path, monkeypatch):
         write_lines(tmp_path / "in" / str(number), [f"{i % 70} of {number % 3}" for i in range(90)])
     data = text_data(tmp_path / "in")
     data.parts["a"].pattern = "**/*.jsonl"
-    monkeypatch.setattr(files, "GROUP_BYTES", 1)
+    monkeypatch.setattr(sources, "GROUP_BYTES", 1)
     for name, cores in {"one": 1, "two": 2}.items():
         make_text(name, data, tmp_path / name, cores)
     assert contents(tmp_path / "one") == contents(tmp_path / "two")
@@ -578,7 +578,7 @@ def test_all_segments_are_kept_and_counted(tmp_path, monkeypatch):
 def test_a_part_is_full_where_its_bytes_reach_the_limit(tmp_path, monkeypatch):
     monkeypatch.setattr(corpus, "PART_BYTES", 10)
     found = [segments.Segment(name, 0, 0, 0, True) for name in "abc"]
-    waiting = part_files.Waiting(tmp_path, "train", found)
+    waiting = mixture.Waiting(tmp_path, "train", found)
     made = [*waiting.add([0, 2, 2, 0], [5, 6, 7, 8], [4, 6, 11, 3])]
     made += [*waiting.add([1], [9], [8]), *waiting.rest()]
     assert [part.target.name for part in made] == [f"train-{i:05d}.parquet" for i in range(3)]

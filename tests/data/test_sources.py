@@ -13,16 +13,11 @@ import pyarrow.parquet as pq
 import pytest
 import zstandard
 
-from pipelines.common.errors import UserError
 from pipelines.config import data as config
 from pipelines.config.data import Files, Hub
-from pipelines.data import sources
-from pipelines.data.sources import (
-    base,
-    files as files_module,
-    open_source,
-    parquet as parquet_module,
-)
+from pipelines.data import sources, sources as files_module, sources as parquet_module
+from pipelines.data.sources import open_source
+from pipelines.host.errors import UserError
 from tests.support.arrivals import arrives
 from tests.support.mutants import rejects
 
@@ -261,7 +256,7 @@ def test_a_dataset_of_a_hub_is_read_at_the_commit_it_was_at(monkeypatch):
     ],
 )
 def test_a_bad_row_of_a_dataset_is_named(tmp_path, monkeypatch, bad, words):
-    monkeypatch.setattr(base, "MAX_DOCUMENT", 100)
+    monkeypatch.setattr(sources, "MAX_DOCUMENT", 100)
     paths = [tmp_path / "a.jsonl", tmp_path / "b.jsonl"]
     for path, content in zip(paths, (lines(["x"] * 6), bad), strict=True):
         path.write_bytes(content)
@@ -357,7 +352,7 @@ BAD = [
 
 @pytest.mark.parametrize(("name", "content", "words"), BAD, ids=[f"{b[0]} {b[2]}" for b in BAD])
 def test_a_bad_file_is_named_with_the_place(tmp_path, monkeypatch, name, content, words):
-    monkeypatch.setattr(base, "MAX_DOCUMENT", 100)
+    monkeypatch.setattr(sources, "MAX_DOCUMENT", 100)
     (tmp_path / name).write_bytes(content)
     with pytest.raises(UserError, match=words) as caught:
         list(files_source(tmp_path).documents())
@@ -377,7 +372,7 @@ def test_a_bad_file_is_named_with_the_place(tmp_path, monkeypatch, name, content
     ],
 )
 def test_bad_parquet_is_named(tmp_path, monkeypatch, write, words):
-    monkeypatch.setattr(base, "MAX_DOCUMENT", 100)
+    monkeypatch.setattr(sources, "MAX_DOCUMENT", 100)
     write(tmp_path / "a.parquet")
     with pytest.raises(UserError, match=rf"a\.parquet: {words}"):
         list(files_source(tmp_path).documents())

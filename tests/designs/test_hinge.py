@@ -5,7 +5,7 @@ from math import log
 import pytest
 import torch
 
-from ftmodel.designs.design import FreeBits
+from ftmodel.config import FreeBits
 from ftmodel.designs.hinge import free_bits
 from tests.support.mutants import rejects
 

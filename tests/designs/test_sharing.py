@@ -5,10 +5,11 @@ from dataclasses import replace
 import pytest
 import torch
 
-from ftmodel.designs.design import LatentDesign
-from ftmodel.designs.sharing import kept, span_starts
+from ftmodel.config import LatentDesign
+from ftmodel.designs.sharing import kept
 from ftmodel.inference.passes import from_prior, with_codes
-from ftmodel.model.mapper import pack_bits
+from ftmodel.mapper import pack_bits
+from ftmodel.positions import span_starts
 from tests.support.dense_form import per_token
 from tests.support.mutants import rejects
 
@@ -47,9 +48,11 @@ def drawn_at_starts(twin, tokens, noise, starts, documents=None, padding=None):
     return codes
 
 
-@rejects("sharing.span_starts: «begin = document_starts(documents)→pass»", "spans across documents")
 @rejects(
-    "sharing.span_starts: «index - (index - begin) % design.every→torch.maximum(begin, "
+    "positions.span_starts: «begin = document_starts(documents)→pass»", "spans across documents"
+)
+@rejects(
+    "positions.span_starts: «index - (index - begin) % design.every→torch.maximum(begin, "
     "index - index % design.every)»",
     "spans counted from a row's first token, not its document's",
 )

@@ -8,11 +8,9 @@ from inspect import formatannotation, getsource
 from json import dumps
 from typing import Any, get_args
 
-from ftmodel.designs.design import LatentDesign
-from ftmodel.model.config import ModelConfig
-from ftmodel.model.limits import in_words
+from ftmodel.config import LatentDesign, ModelConfig, in_words
 from pipelines.config import data, schema, suite
-from pipelines.sweep.schema import Sweep
+from pipelines.sweep.plan import Sweep
 from tests import ROOT
 
 PAGE = ROOT / "docs/settings.md"

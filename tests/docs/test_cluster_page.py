@@ -6,8 +6,8 @@ import pytest
 import yaml
 from ray.autoscaler._private.util import prepare_config, validate_config
 
+from ftmodel.config import ModelConfig
 from ftmodel.costs.training import flops_per_token, utilisation
-from ftmodel.model.config import ModelConfig
 from pipelines import plan
 from pipelines.artifacts.run_spec import RunSpec
 from tests import ROOT

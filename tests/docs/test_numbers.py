@@ -6,33 +6,20 @@ from math import log2
 
 import pytest
 
-from ftmodel.analysis import (
-    bit_information,
-    calibration,
-    differences,
-    label_information,
-    permutation,
-    trend,
-)
-from ftmodel.designs.design import DEFAULT_ENCODER_LAYERS, MAX_BITS, LatentDesign, Map, Per
-from ftmodel.inference import interpolation, prompt_spans, sequence_bound
+from ftmodel.analysis import calibration, differences, information, statistics
+from ftmodel.config import DEFAULT_ENCODER_LAYERS, MAX_BITS, LatentDesign, Map, Per
+from ftmodel.inference import decoder, latent_source, sequence_bound, swap
 from ftmodel.inference.bounds import NOISE_STEPS
-from ftmodel.kernels import fast_decoder
-from ftmodel.synthetic import factors, target_task
+from ftmodel.synthetic import factors, target
 from pipelines.common import file_listing
-from pipelines.compare import use_of_z
+from pipelines.compare import comparison
 from pipelines.config.suite import PassAtK
 from pipelines.data import build
-from pipelines.evaluate import (
-    bit_information as shown_bits,
-    calibration as run_calibration,
-    generations,
-    swap,
-)
+from pipelines.evaluate import bounds as run_calibration, codes, codes as shown_bits, generations
 from pipelines.report.sections import ladder as ladder_section
 from pipelines.tokenize import overlap
-from pipelines.tracking import system_metrics
-from pipelines.train import held_out
+from pipelines.tracking import live
+from pipelines.train import monitoring
 from pipelines.train.core import acceleration, module, parent
 from tests import ROOT
 from tests.support import real_benchmarks
@@ -44,7 +31,7 @@ PROPOSALS = [
     sequence_bound.default_proposal(LatentDesign(), kappa_bits=1.01),
     sequence_bound.default_proposal(LatentDesign(per=Per.every, every=8)),
 ]
-PERCENT = [100 * share for share in interpolation.SHARES[1:]]
+PERCENT = [100 * share for share in swap.SHARES[1:]]
 NUMBERS = {  # by page: its words with each number in brackets, and the numbers in the code
     "../README": [("a t-test over documents and seeds finds it at (5) %", 100 * differences.LEVEL)],
     "measurement/particles": [
@@ -61,32 +48,32 @@ NUMBERS = {  # by page: its words with each number in brackets, and the numbers 
         ("is continued with (six) pinned z and with fresh z", generations.PINNED),
         ("(six) sequences of the target task, or (four) continuations", LETTERS.draws, TEXT.draws),
         ("continuations of text at temperature (0.8).", TEXT.temperature),
-        ("the (57) starts of a target", target_task.STARTS),
+        ("the (57) starts of a target", target.STARTS),
     ],
     "measurement/steering": [
         ("`steering_draws` continuations at temperature (0.8)", TEXT.temperature),
         ("of held-out chunks, at most (32) tokens each", TEXT.beginning),
-        ("are exchangeable: (10,000) times", permutation.PERMUTATIONS),
+        ("are exchangeable: (10,000) times", statistics.PERMUTATIONS),
     ],
     "measurement/benchmark_answers": [
-        ("of (16) candidates half are proposed", prompt_spans.CANDIDATES)
+        ("of (16) candidates half are proposed", latent_source.CANDIDATES)
     ],
     "measurement/label_information": [
-        ("for (1000) random permutations of the labels", label_information.PERMUTATIONS)
+        ("for (1000) random permutations of the labels", information.LABEL_PERMUTATIONS)
     ],
     "measurement/persistence": [
         ("Δ = 0 … (32) is the *lag*", max(shown_bits.LAGS)),
-        ("The (64) most frequent tokens", bit_information.TOKENS),
-        ("The same estimate is made (20) times", bit_information.PERMUTATIONS),
-        ("in at most (32) groups", bit_information.GROUPS),
+        ("The (64) most frequent tokens", information.TOKENS),
+        ("The same estimate is made (20) times", information.CODE_PERMUTATIONS),
+        ("in at most (32) groups", information.GROUPS),
         ("The (four) bits with the largest KL", shown_bits.BITS),
         ("bits under (0.001) bits of KL are left out", shown_bits.MIN_KL_BITS),
         ("the (five) places where the encoder is most certain", shown_bits.CONTEXTS),
     ],
-    "measurement/swap": [("Each is the mean over (two) draws of z", swap.SAMPLES)],
+    "measurement/swap": [("Each is the mean over (two) draws of z", codes.SAMPLES)],
     "measurement/code_per_sequence": [
         ("they differ, (25), (50), (75) and (100) %", *PERCENT),
-        ("texts among documents (10,000) times", permutation.PERMUTATIONS),
+        ("texts among documents (10,000) times", statistics.PERMUTATIONS),
     ],
     "measurement/differences": [
         ("the (97.5) % quantile of Student's t with", 100 * (1 - differences.LEVEL / 2)),
@@ -94,8 +81,8 @@ NUMBERS = {  # by page: its words with each number in brackets, and the numbers 
         ("draws of normal samples; the test rejects at p < (0.2)", differences.REFUSED),
     ],
     "measurement/use_of_z": [
-        ("of 0 or under (5) % of the KL", 100 * use_of_z.NEGLIGIBLE),
-        ("has (three) sizes or more whose", trend.MIN_POINTS),
+        ("of 0 or under (5) % of the KL", 100 * comparison.NEGLIGIBLE),
+        ("has (three) sizes or more whose", differences.MIN_POINTS),
         ("stands (0.19) ± (0.05) nats per token", *ladder_section.PUBLISHED),
     ],
     "measurement/other_bounds": [("Noise is float32, a multiple of 2^−(24)", log2(NOISE_STEPS))],
@@ -109,21 +96,21 @@ NUMBERS = {  # by page: its words with each number in brackets, and the numbers 
         ("each of the 2^H codes, H up to (24)", MAX_BITS[Map.table]),
         ("a vector for each bit, H up to (64)", MAX_BITS[Map.linear]),
         ("blocks of a separate encoder; null: (2)", DEFAULT_ENCODER_LAYERS),
-        ("held-out windows with (3) % as many tokens", 100 * held_out.SHARE),
+        ("held-out windows with (3) % as many tokens", 100 * monitoring.SHARE),
     ],
     "running": [("current one and the last (three)", build.MAX_OTHERS)],
     "experiments": [("a prompt and one of (six) pinned z", generations.PINNED)],
     "optimizers": [
         ("the median of the last (100) norms", module.NORMS),
         ("once there are (20) norms", module.MIN_NORMS),
-        ("on one window in (four), a filtering bound with 4", held_out.WINDOWS_PER_FILTER),
-        ("on one window in four, a filtering bound with (4) particles", held_out.PARTICLES),
+        ("on one window in (four), a filtering bound with 4", monitoring.WINDOWS_PER_FILTER),
+        ("on one window in four, a filtering bound with (4) particles", monitoring.PARTICLES),
     ],
     "performance": [
         ("A model of up to (four) blocks is compiled", acceleration.SHALLOW),
-        ("by two batched products from (64) heads on", fast_decoder.BMM_HEADS),
+        ("by two batched products from (64) heads on", decoder.BMM_HEADS),
     ],
-    "tracking": [("a row of the curve and at least (10) s apart", system_metrics.SAMPLE_SECONDS)],
+    "tracking": [("a row of the curve and at least (10) s apart", live.SAMPLE_SECONDS)],
     "benchmarks": [
         ("the last (50) documents of the validation part", real_benchmarks.HELD_OUT),
         ("shows `suite.pass_at_k.k`, (1) and (10)", *PassAtK().k),
@@ -131,7 +118,7 @@ NUMBERS = {  # by page: its words with each number in brackets, and the numbers 
     "data": [
         ("by (13)-grams of tokens", overlap.N),
         ("two primes of (three) digits", factors.DIGITS),
-        ("the paper's task: (eight) copies of a letter", target_task.TARGET),
+        ("the paper's task: (eight) copies of a letter", target.TARGET),
     ],
 }
 

@@ -12,9 +12,9 @@ import click
 import pytest
 
 from pipelines import cli
-from pipelines.compose import compose_config
+from pipelines.config.compose import compose_config
 from pipelines.config.load import parse
-from pipelines.sweep.schema import known_sweeps
+from pipelines.sweep.plan import known_sweeps
 from tests import ROOT
 from tests.support.project_copy import Project
 
@@ -110,7 +110,10 @@ def test_dvc_understands_what_it_is_asked(tmp_path):
         words = shlex.split(command)
         if words[1] == "repro":
             words[1] = "status"  # resolves its targets in the same way, and needs no data
-        elif words[1:3] == ["exp", "run"]:  # composes as pipelines.compose does, by another test
+        elif words[1:3] == [
+            "exp",
+            "run",
+        ]:  # composes as pipelines.config.compose does, by another test
             parse(compose_config([w for w in words[3:] if "=" in w]), "conf/")
             continue
         elif words[1] in ("remote", "push", "pull") or words[1:3] == ["exp", "diff"]:

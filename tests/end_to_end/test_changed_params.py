@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from omegaconf import OmegaConf
 
-from pipelines.common.errors import UserError
 from pipelines.data import build as data
 from pipelines.evaluate import stage as evaluate
+from pipelines.host.errors import UserError
 from pipelines.report import page as report
 from pipelines.suite import stage as suite
 from pipelines.tokenize import build as tokenize
@@ -130,7 +130,7 @@ def test_a_report_is_not_handed_on(tmp_path, monkeypatch):
 
 
 @rejects(
-    "manifest.load_trained: «check_manifest→»(path", "an export unchecked", case="export --to hf"
+    "checkpoint.load_trained: «check_manifest→»(path", "an export unchecked", case="export --to hf"
 )
 @pytest.mark.parametrize("command", ["evaluate", "sample", "suite", "export --to hf"])
 def test_commands_refuse_a_checkpoint_that_was_trained_otherwise(project, command):

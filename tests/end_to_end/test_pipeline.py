@@ -12,8 +12,8 @@ from contextlib import suppress
 
 import pytest
 
-from pipelines.artifacts.result_files import flat
-from pipelines.common.errors import UserError
+from pipelines.artifacts.results import flat_numbers
+from pipelines.host.errors import UserError
 from tests.support.commands import call
 from tests.support.project_copy import ROOT, Project
 from tests.support.training import tracked_runs
@@ -48,7 +48,7 @@ def test_every_stage_runs_once_in_a_fresh_clone(finished):
 
 
 def test_another_kappa_reruns_that_run_and_the_report_alone_and_can_be_compared(copied):
-    """By `dvc exp run`, which composes as `python -m pipelines.compose` does."""
+    """By `dvc exp run`, which composes as `python -m pipelines.config.compose` does."""
     copied.ok("git", "add", "-A")
     copied.ok("git", "commit", "-qm", "finished")
     kappa = "runs.free_k1.kappa_bits"
@@ -149,7 +149,7 @@ def figures(project, run):
     """What an evaluation measured, its speed left out; another number of threads may round."""
     measured = json.loads((project.folder / f"results/smoke/{run}/evaluation.json").read_text())
     assert measured.pop("tokens_per_second") > 0
-    return pytest.approx(flat(measured), rel=1e-5, nan_ok=True)
+    return pytest.approx(flat_numbers(measured), rel=1e-5, nan_ok=True)
 
 
 @pytest.fixture(scope="module")

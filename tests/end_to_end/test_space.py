@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.common import shell_paths
-from pipelines.common.errors import UserError
-from pipelines.common.shell_paths import ray_failure, special
+from pipelines.host import shell_paths
+from pipelines.host.errors import UserError
+from pipelines.host.shell_paths import ray_failure, special
 from tests.support.commands import call
 from tests.support.mutants import rejects
 from tests.support.settings import change

@@ -1,17 +1,19 @@
 """Measurements taken alone, of tiny models and on held-out chunks made up."""
 
+import sys
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 
-from ftmodel.model.config import ModelConfig
+from ftmodel.config import ModelConfig
 from ftmodel.model.free_transformer import FreeTransformer
 from pipelines.artifacts.packing import Chunk
 from pipelines.config.data import TextData
 from pipelines.config.schema import EvaluationConfig
-from pipelines.evaluate import generations, steering
+from pipelines.evaluate import generations
+from pipelines.evaluate.stage import MEASUREMENTS
 
 BEGINNINGS = [Chunk(i, 0, np.arange(n)) for i, n in enumerate((17, 4, 17, 17))]
 
@@ -56,10 +58,10 @@ def shards():
 
 @pytest.fixture
 def measured(monkeypatch, shards):
-    """Takes the measurement of a module of a model; returns the evaluation and its details."""
+    """Takes a measurement of a model; returns the evaluation and its details."""
 
-    def measure(module, model, chunks=BEGINNINGS, data=None, **settings):
-        for each in (module, generations):
+    def measure(measurement, model, chunks=BEGINNINGS, data=None, **settings):
+        for each in (sys.modules[measurement.__module__], generations):
             monkeypatch.setattr(each, "held_out", lambda *_: iter(chunks), raising=False)
         context = SimpleNamespace(
             model=model,
@@ -70,8 +72,9 @@ def measured(monkeypatch, shards):
             evaluation=SimpleNamespace(swap=None, sequence_z=None),
             details=SimpleNamespace(generations=[], coin=[]),
         )
-        assert module.applies(context)
-        module.measure(context)
+        (applies,) = (each.applies for each in MEASUREMENTS if each.measure == measurement)
+        assert applies(context)
+        measurement(context)
         return context.evaluation, context.details
 
     return measure
@@ -86,6 +89,6 @@ def noises(monkeypatch):
         seen.append(getattr(z, "values", None))
         return generate(*arguments, z=z, **others)
 
-    for module in (generations, steering):
+    for module in (generations, generations):
         monkeypatch.setattr(module, "generate", record)
     return seen

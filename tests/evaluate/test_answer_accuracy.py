@@ -3,16 +3,18 @@
 import pytest
 import torch
 
-from ftmodel.synthetic.registry import PROCESSES
+from ftmodel.synthetic import PROCESSES
 from pipelines.artifacts.packing import Chunk
 from pipelines.config.data import ProcessData
-from pipelines.evaluate import answer_accuracy
+from pipelines.evaluate import hidden_causes
 from tests.evaluate.conftest import tiny
 from tests.support.mutants import rejects
 
 
-@rejects("answer_accuracy.measure: .«all→any»", "answers that are right in part")
-@rejects("answer_accuracy.measure: -answer«→ + 1»", "a prompt with the beginning of the answer")
+@rejects("hidden_causes.measure_answers: .«all→any»", "answers that are right in part")
+@rejects(
+    "hidden_causes.measure_answers: -answer«→ + 1»", "a prompt with the beginning of the answer"
+)
 @pytest.mark.parametrize(("source", "answer"), [("path_star_2_reversed", 3), ("factors", 7)])
 def test_an_answer_is_right_if_all_its_tokens_are(measured, monkeypatch, rng, source, answer):
     process = PROCESSES[source]
@@ -27,12 +29,12 @@ def test_an_answer_is_right_if_all_its_tokens_are(measured, monkeypatch, rng, so
         first = sum(map(len, prompts[:-1]))
         return wrong[first : first + len(prompt)]
 
-    monkeypatch.setattr(answer_accuracy, "generate", generate)
+    monkeypatch.setattr(hidden_causes, "generate", generate)
     chunks = [Chunk(i, 0, row.numpy()) for i, row in enumerate(rows)]
     model = tiny(0, len(process.symbols), process.row - 1)
     data = ProcessData(source, 8, 8)
     evaluation, _ = measured(
-        answer_accuracy, model, chunks, data, batch_tokens=3 * model.config.context
+        hidden_causes.measure_answers, model, chunks, data, batch_tokens=3 * model.config.context
     )
     assert evaluation.answers_right.mean == 0.75
     assert evaluation.answers_right.se == pytest.approx((0.75 * 0.25 / 7) ** 0.5)

@@ -7,15 +7,15 @@ import numpy as np
 import pytest
 import torch
 
-from ftmodel.analysis.bit_information import bit_information as information
-from ftmodel.designs.design import LatentDesign
+from ftmodel.analysis.information import bit_information as information
+from ftmodel.config import LatentDesign
 from ftmodel.designs.hinge import LN2
 from ftmodel.designs.prior import UniformPrior
 from ftmodel.model.objective import kl_per_bit
 from pipelines.artifacts.packing import Chunk, packed
 from pipelines.common.rng_streams import Purpose, generator
-from pipelines.evaluate import bit_information
-from pipelines.evaluate.bit_information import contexts, encode_chunks, informative_bits
+from pipelines.evaluate import codes
+from pipelines.evaluate.codes import contexts, encode_chunks, informative_bits
 from tests.evaluate.conftest import chunk
 from tests.support.mutants import rejects
 
@@ -28,8 +28,8 @@ def chunks():
     return [chunk(document, length, i) for i, (document, length) in enumerate(LENGTHS)]
 
 
-@rejects("bit_information.encode_chunks: o, «starts→None»", "bits of z that a token does not read")
-@rejects("encoding.encode: «model.prior_logits(x, at→latent.prior(x»", "KL where no z is drawn")
+@rejects("codes.encode_chunks: o, «starts→None»", "bits of z that a token does not read")
+@rejects("passes.encode: «model.prior_logits(x, at→latent.prior(x»", "KL where no z is drawn")
 @pytest.mark.parametrize(
     "latent",
     [
@@ -63,7 +63,7 @@ def test_each_chunk_is_encoded_as_if_it_stood_alone(make_model, chunks, latent):
 
 
 @rejects(
-    "bit_information.contexts: most_certain(o if is_set else -o, «encoded.document→"
+    "codes.contexts: most_certain(o if is_set else -o, «encoded.document→"
     "torch.arange(len(o))», CONTEXTS",
     "several places of one document among a bit's contexts",
 )
@@ -87,11 +87,11 @@ def test_contexts_are_where_the_bit_is_most_certain(make_model, chunks, shards):
             assert context.probability == encoded.o[position, 1].sigmoid().item()
 
 
-@rejects("bit_information.persistence: , «lag→0»))", "the permutations of lag 0 for all lags")
+@rejects("codes.persistence: , «lag→0»))", "the permutations of lag 0 for all lags")
 def test_each_lag_is_measured_with_a_stream_of_its_own(monkeypatch):
     measured = Mock(return_value=("figure", None))
-    monkeypatch.setattr(bit_information, "bit_information", measured)
-    assert bit_information.persistence("encoded", 0) == ["figure"] * 33
+    monkeypatch.setattr(codes, "bit_information", measured)
+    assert codes.persistence("encoded", 0) == ["figure"] * 33
     lags, streams = zip(*(call.args[1:] for call in measured.mock_calls), strict=True)
     assert lags == (*range(33),) and len({rng.initial_seed() for rng in streams}) == 33
 
@@ -116,7 +116,7 @@ def test_an_encoder_that_says_nothing_has_no_bit_to_show(make_model, chunks, mea
     model = make_model().eval()
     with torch.no_grad():
         model.latent.readout.weight.zero_()
-    evaluation, details = measured(bit_information, model, chunks)
+    evaluation, details = measured(codes.measure_bits, model, chunks)
     assert details.bits == []
     assert [excess.bits for excess in details.persistence] == [0] * 17
     assert list(evaluation.persistence) == [0, 1, 2, 4, 8, 16]
@@ -127,11 +127,11 @@ def test_a_bit_of_a_z_for_many_tokens_is_not_idle_for_its_few_bits_a_token(
 ):
     """A z for 16 tokens may tell as much as sixteen of one token each, a 16th of it a token."""
     for least, per, shown in ((0.2, "token", 3), (0.2, "sequence", 3), (10.0, "sequence", 0)):
-        monkeypatch.setattr(bit_information, "MIN_KL_BITS", least)
+        monkeypatch.setattr(codes, "MIN_KL_BITS", least)
         model = make_model(latent={"per": per}, context=16).eval()
         with torch.no_grad():
             model.latent.readout.weight.mul_(100)
-        assert len(measured(bit_information, model, chunks)[1].bits) == shown, (per, least)
+        assert len(measured(codes.measure_bits, model, chunks)[1].bits) == shown, (per, least)
 
 
 def test_an_encoder_that_names_the_token_has_its_information(rng, measured):
@@ -148,7 +148,7 @@ def test_an_encoder_that_names_the_token_has_its_information(rng, measured):
         positions=lambda *_, **__: None,
         lower=lambda tokens, _: tokens,
     )
-    evaluation, details = measured(bit_information, model, chunks)
+    evaluation, details = measured(codes.measure_bits, model, chunks)
     at_0, at_1 = evaluation.persistence[0], evaluation.persistence[1]
     assert at_0.bits == pytest.approx(3, abs=0.05)
     assert at_1.bits == pytest.approx(0, abs=4 * at_1.se)

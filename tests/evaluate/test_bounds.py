@@ -5,7 +5,7 @@ from math import log
 import pytest
 import torch
 
-from ftmodel.designs.design import LatentDesign
+from ftmodel.config import LatentDesign
 from ftmodel.inference import sequence_bound
 from ftmodel.inference.bounds import exact_nll, latent_bounds
 from ftmodel.inference.filtering import filtering_bound

@@ -11,12 +11,13 @@ from pipelines.artifacts.packing import held_out, packed
 from pipelines.common.rng_streams import Purpose
 from pipelines.config.data import TextData
 from pipelines.config.schema import EvaluationConfig
-from pipelines.evaluate import bounds, calibration
-from pipelines.evaluate.bounds import results_of, score
-from pipelines.evaluate.calibration import (
+from pipelines.evaluate import bounds
+from pipelines.evaluate.bounds import (
     calibrated,
     filter_estimates,
     part_of,
+    results_of,
+    score,
     training_chunks,
 )
 from pipelines.evaluate.stage import headline
@@ -46,7 +47,7 @@ def model():
     return lively(3, 50, CONTEXT)
 
 
-@rejects("calibration.training_chunks: «train→validation»", "calibrated on the scored documents")
+@rejects("bounds.training_chunks: «train→validation»", "calibrated on the scored documents")
 def test_a_filter_is_calibrated_on_training_text(shards):
     chunks, known = training_chunks(shards, CONTEXT, 40 * 32 * CONTEXT), text(1)
     assert len(chunks) == 40 and len(training_chunks(shards, CONTEXT, 1)) == 32
@@ -73,8 +74,8 @@ def test_a_calibration_chunk_lies_in_one_document(ids, end, part):
     assert part_of(np.array(ids), end).tolist() == part
 
 
-@rejects("calibration.calibrated: index=«particles→chunk.index»", "noise that ignores the number")
-@rejects("calibration.calibrated: «CALIBRATION→FILTER»", "calibrated with the scored noise")
+@rejects("bounds.calibrated: index=«particles→chunk.index»", "noise that ignores the number")
+@rejects("bounds.calibrated: «CALIBRATION→FILTER»", "calibrated with the scored noise")
 def test_what_a_calibration_runs(shards, model, monkeypatch):
     """Every share with the same noise, and then new noise for each number of particles. What has a
     proposal of its own has no share.
@@ -86,8 +87,8 @@ def test_what_a_calibration_runs(shards, model, monkeypatch):
         calls.append((settings.particles, settings.proposal, filters, purpose, index))
         return torch.tensor([[1.0], [9.0], [9.0], [9.0]]) * settings.proposal + 20
 
-    monkeypatch.setattr(calibration, "filter_estimates", record)
-    monkeypatch.setattr(calibration, "enumerable", lambda _: False)
+    monkeypatch.setattr(bounds, "filter_estimates", record)
+    monkeypatch.setattr(bounds, "enumerable", lambda _: False)
     one_code, prefixed = tiny(3, 50, CONTEXT, latent={"per": "sequence"}), tiny(0, random_prefix=1)
     for each, proposal, shares in (
         (model, None, [0, 1 / 16, 1 / 8, 1 / 4, 1 / 2]),
@@ -114,9 +115,7 @@ def test_the_scored_bound_is_of_what_was_picked(shards, model, monkeypatch):
     chunks = [*held_out(shards, CONTEXT, 300)]
     given = replace(settings, particles=64, proposal=0.25)
     rows = []
-    monkeypatch.setattr(
-        calibration, "packed", lambda *given: rows.append(given[2]) or packed(*given)
-    )
+    monkeypatch.setattr(bounds, "packed", lambda *given: rows.append(given[2]) or packed(*given))
     filter_estimates(model, chunks, replace(given, particles=32), 2, Purpose.FILTER, CPU)
     filters = filter_estimates(model, chunks, given, 2, Purpose.FILTER, CPU)
     filter_estimates(model, chunks, replace(given, batch_tokens=1), 2, Purpose.FILTER, CPU)

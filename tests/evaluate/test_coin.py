@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import torch
 
-from ftmodel.analysis.label_information import observation_information
+from ftmodel.analysis.information import observation_information
 from ftmodel.synthetic import coin_flip
 from pipelines.config.data import ProcessData
-from pipelines.evaluate import coin
+from pipelines.evaluate import hidden_causes
 from tests.support.mutants import rejects
 
 N = 300
@@ -47,18 +47,18 @@ class Speaks:
 
 
 @rejects(
-    "coin.measure: «generator(context.settings.seed, "
+    "hidden_causes.measure_coin: «generator(context.settings.seed, "
     "Purpose.COIN)→torch.Generator().manual_seed(context.settings.seed)»",
     "z of the prior of numbers that other measurements draw",
 )
 @rejects(
-    "coin.measure: «model(copies, noise=noise)→from_prior(model, copies, of_prior)»",
+    "hidden_causes.measure_coin: «model(copies, noise=noise)→from_prior(model, copies, of_prior)»",
     "z of the encoder and of the prior exchanged",
 )
 def test_the_coin_is_shown_with_z_of_the_encoder_and_z_of_the_prior(monkeypatch, measured):
-    monkeypatch.setattr("pipelines.evaluate.coin.from_prior", Speaks.from_prior)
+    monkeypatch.setattr("pipelines.evaluate.hidden_causes.from_prior", Speaks.from_prior)
     model = Speaks()
-    _, details = measured(coin, model, data=DATA, seed=DATA.seed)
+    _, details = measured(hidden_causes.measure_coin, model, data=DATA, seed=DATA.seed)
     asked = iter(model.asked)
     of_prior = []
     exact = coin_flip.predictive(ROWS)

@@ -13,25 +13,24 @@ import torch
 import yaml
 from scipy.stats import binom
 
-from ftmodel.analysis.label_information import label_information, observation_information
+from ftmodel.analysis.information import label_information, observation_information
 from ftmodel.costs.training import parameters
 from ftmodel.inference.filtering import filtering_bound
-from ftmodel.synthetic import coin_flip
-from ftmodel.synthetic.registry import PROCESSES
-from ftmodel.synthetic.target_task import ALPHABET
+from ftmodel.synthetic import PROCESSES, coin_flip
+from ftmodel.synthetic.target import ALPHABET
 from pipelines.artifacts.checkpoint import Manifest
 from pipelines.artifacts.packing import held_out
-from pipelines.artifacts.results import plain
+from pipelines.artifacts.results import plain_data
 from pipelines.artifacts.run_spec import RunSpec
 from pipelines.artifacts.tokens.shards import Shards
-from pipelines.common.errors import UserError
-from pipelines.common.provenance import device_name
-from pipelines.compose import compose_config
+from pipelines.config.compose import compose_config
 from pipelines.config.data import ProcessData, TextData
 from pipelines.config.load import load_experiment, parse
 from pipelines.config.schema import EvaluationConfig
-from pipelines.evaluate import generations, label, stage
+from pipelines.evaluate import generations, hidden_causes, stage
 from pipelines.evaluate.stage import evaluate, headline, measure
+from pipelines.host.errors import UserError
+from pipelines.host.machine import device_name
 from tests.evaluate.conftest import tiny
 from tests.support.corpora import write_shards
 from tests.support.mutants import rejects
@@ -107,7 +106,7 @@ def test_target_figures_of_a_baseline(target):
         "gap_nats_per_token": evaluation.gap_nats_per_token.mean,
         "valid": evaluation.fresh.valid,
     }
-    assert plain(bits).keys() == {"nll", "exact"} and evaluation.iwae_by_samples is None
+    assert plain_data(bits).keys() == {"nll", "exact"} and evaluation.iwae_by_samples is None
     assert evaluation.bits_per_byte is None and evaluation.elbo_gap_nats_per_token is None
     assert evaluation.label is None and evaluation.latent is None and details.latent is None
     assert evaluation.pinned is None
@@ -118,7 +117,7 @@ def test_a_random_prefix_has_a_bound_and_is_pinned_where_z_would_be(target, tmp_
     evaluation, details = figures(model, *target, SETTINGS)
     assert evaluation == figures(model, *target, SETTINGS)[0]
     bits = evaluation.bits_per_token
-    assert plain(bits).keys() == {"filtering", "exact"} and bits.bound == bits.filtering
+    assert plain_data(bits).keys() == {"filtering", "exact"} and bits.bound == bits.filtering
     assert bits.filtering.monte_carlo > 0 and evaluation.latent is None
     assert evaluation.pinned and len(details.generations[0].pinned) == generations.PINNED
     star = process(tmp_path, "path_star_2")
@@ -177,7 +176,7 @@ def test_bounds_per_byte_and_what_z_does_in_text_from_the_seed_of_evaluation(tex
     for name in ("persistence", "swap", "steering"):
         assert getattr(first, name) == getattr(again, name) != getattr(second, name), name
     assert [b.kl for b in shown.bits] == [b.kl for b in others.bits], "no z is drawn for the KL"
-    per_token, per_byte = plain(first.bits_per_token), plain(first.bits_per_byte)
+    per_token, per_byte = plain_data(first.bits_per_token), plain_data(first.bits_per_byte)
     names = ["ce", "kl", "elbo", "iwae", "prior", "filtering", "use", "waste"]
     assert list(per_byte) == list(per_token) == names
     ratio = first.tokens / first.bytes
@@ -206,12 +205,14 @@ def leaning(tokens, *_):
 def told(model, shards, data, **settings):
     context = SimpleNamespace(model=model, shards=shards, data=data, device=CPU)
     context.settings, context.evaluation = EvaluationConfig(**settings), SimpleNamespace()
-    label.measure(context)
+    hidden_causes.measure_label(context)
     return context.evaluation.label
 
 
-@rejects("label.measure: «draw()→0.5»", "label information of thresholded bits")
-@rejects("label.measure: «scored→: len(scored)»],", "labels of the first rows under a cap")
+@rejects("hidden_causes.measure_label: «draw()→0.5»", "label information of thresholded bits")
+@rejects(
+    "hidden_causes.measure_label: «scored→: len(scored)»],", "labels of the first rows under a cap"
+)
 def test_what_z_tells_of_the_hidden_side_is_found(tmp_path, monkeypatch):
     """And no more than its sampled bits tell: their count over 64 tokens errs at times."""
     model, (shards, data) = tiny(3, 3, 64), process(tmp_path, "coin", 200)
@@ -233,7 +234,9 @@ def test_what_z_tells_of_the_hidden_side_is_found(tmp_path, monkeypatch):
     assert capped.text == exact != found.text
 
 
-@rejects("label.measure: «at.span_starts→None»", "a label told by bits that nothing reads")
+@rejects(
+    "hidden_causes.measure_label: «at.span_starts→None»", "a label told by bits that nothing reads"
+)
 def test_bits_that_tell_of_a_label_are_those_that_tokens_read(tmp_path, monkeypatch):
     seen = []
 
@@ -241,7 +244,7 @@ def test_bits_that_tell_of_a_label_are_those_that_tokens_read(tmp_path, monkeypa
         seen.append(bits)
         return label_information(bits, *arguments)
 
-    monkeypatch.setattr("pipelines.evaluate.label.label_information", information)
+    monkeypatch.setattr("pipelines.evaluate.hidden_causes.label_information", information)
     told(tiny(3, 3, 64, latent={"per": "every", "every": 16}), *process(tmp_path, "coin"))
     (bits,) = seen
     spans = bits.unflatten(1, (4, 16))
@@ -289,7 +292,7 @@ def test_the_coin_of_a_baseline_has_its_own_probabilities_and_nothing_of_z(tmp_p
         own = model.logits(hidden).softmax(-1)[0, :, coin_flip.ONE]
         assert shown.model == pytest.approx(own.tolist(), abs=1e-4)
         assert shown.encoder_z is shown.prior_z is None
-    json.dumps(plain(details))
+    json.dumps(plain_data(details))
 
 
 @rejects("stage.measure_all: «curve[-1]→run».tokens", "trained tokens as they were configured")
@@ -309,7 +312,7 @@ def test_every_budget_is_scored(workspace, monkeypatch):
         proposals.append(args[-2])
         return filtering_bound(*args)
 
-    monkeypatch.setattr("pipelines.evaluate.calibration.nll_bound", spy)
+    monkeypatch.setattr("pipelines.evaluate.bounds.nll_bound", spy)
     monkeypatch.setenv("GIT_REVISION", "another")
     measure(RunSpec(experiment, RUN))
     assert set(proposals) == {0.125}
@@ -363,7 +366,7 @@ def test_a_run_can_be_resumed_until_its_figures_are_written(workspace, monkeypat
     with monkeypatch.context() as patch, pytest.raises(UserError, match=words):
         patch.setattr(stage, "evaluate", Mock(side_effect=oom))
         measure(RunSpec(experiment, RUN))
-    write = stage.results.write
+    write = stage.results.write_json
 
     def fill_up(path, content):
         if path.name == "details.json":

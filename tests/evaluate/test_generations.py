@@ -5,11 +5,11 @@ from math import log
 import pytest
 import torch
 
-from ftmodel.synthetic.target_task import ALPHABET, BANG
+from ftmodel.synthetic.target import ALPHABET, BANG
 from pipelines.config.data import ProcessData
 from pipelines.config.schema import EvaluationConfig
 from pipelines.evaluate import generations
-from pipelines.evaluate.target_generations import target_groups
+from pipelines.evaluate.target import target_groups
 from tests.evaluate.conftest import tiny
 from tests.support.mutants import rejects
 
@@ -21,7 +21,9 @@ SETTINGS = EvaluationConfig(groups=12, group_size=5)
 def of_letters(measured):
     def taken(model, **settings):
         data = ProcessData("target")
-        return measured(generations, model, data=data, **settings)[1].generations
+        return measured(generations.measure_generations, model, data=data, **settings)[
+            1
+        ].generations
 
     return taken
 
@@ -73,7 +75,7 @@ def test_where_several_tokens_read_a_z_that_of_the_prompt_is_pinned_too(noises, 
 
 def test_text_is_continued_from_its_held_out_beginnings(measured):
     """One prompt is shorter, of a short chunk; all fit the context."""
-    _, details = measured(generations, tiny(vocab_size=256, context=16))
+    _, details = measured(generations.measure_generations, tiny(vocab_size=256, context=16))
     prompts = ["0,1,2,3,4,5,6,7", "0,1,2", "0,1,2,3,4,5,6,7"]
     assert [e.prompt for e in details.generations] == prompts
     for e, length in zip(details.generations, (8, 3, 8), strict=True):
@@ -82,9 +84,9 @@ def test_text_is_continued_from_its_held_out_beginnings(measured):
         assert {len(text.split(",")) for text in texts} == {17 - length}
 
 
-@rejects("target_generations.target_groups: share_z=«1→size»", "fresh groups that share their z")
+@rejects("target.target_groups: share_z=«1→size»", "fresh groups that share their z")
 @rejects(
-    "target_generations.target_groups: «repeat_interleave(size, dim=0)→repeat(size, 1)»",
+    "target.target_groups: «repeat_interleave(size, dim=0)→repeat(size, 1)»",
     "groups that mix letters",
 )
 def test_sequences_of_a_group_share_their_letter_and_of_a_pinned_one_their_z(decided):
@@ -120,7 +122,7 @@ def test_characters_are_as_frequent_as_the_model_has_them(latent_bits):
     assert characters.count("!") / len(characters) == pytest.approx(0.1, abs=0.02)  # 4 se
 
 
-@rejects("target_generations.target_groups: «settings.seed→0»", "the same groups for every seed")
+@rejects("target.target_groups: «settings.seed→0»", "the same groups for every seed")
 def test_generations_and_groups_depend_on_the_seed_of_evaluation_alone(decided, of_letters):
     streams = {0, generations.PINNED_Z, generations.FRESH_Z_AND_TOKENS, generations.PROMPTS}
     assert len(streams) == 4, "two of them would draw the same numbers"

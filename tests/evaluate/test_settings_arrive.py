@@ -9,11 +9,11 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from ftmodel.synthetic.registry import PROCESSES
+from ftmodel.synthetic import PROCESSES
 from pipelines.artifacts.tokens.shards import Shards
 from pipelines.config.data import ProcessData, TextData
 from pipelines.config.schema import EvaluationConfig
-from pipelines.evaluate import bounds, calibration, stage
+from pipelines.evaluate import bounds, stage
 from tests.evaluate.conftest import tiny
 from tests.support.arrivals import arrives
 from tests.support.corpora import write_shards
@@ -78,7 +78,7 @@ def asked(monkeypatch):
         settings = replace(SETTINGS, batch_tokens=ROWS * model.config.context, **changes)
         seen = defaultdict(set)
         with monkeypatch.context() as patch:
-            for module in (bounds, calibration, *stage.MEASUREMENTS):
+            for module in (bounds, bounds, *stage.MEASUREMENTS):
                 for name in WATCHED.keys() & vars(module).keys():
                     told = seen[module.__name__.rpartition(".")[2], name]
                     patch.setattr(module, name, watch(told, getattr(module, name), WATCHED[name]))

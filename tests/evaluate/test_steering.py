@@ -4,13 +4,15 @@ import pytest
 import torch
 
 from pipelines.config.schema import EvaluationConfig
-from pipelines.evaluate import steering
+from pipelines.evaluate import generations
 from tests.support.mutants import rejects
 
 
 @pytest.fixture
 def figures_of(measured):
-    return lambda model, **settings: measured(steering, model, **settings)[0].steering
+    return lambda model, **settings: (
+        measured(generations.measure_steering, model, **settings)[0].steering
+    )
 
 
 @pytest.fixture
@@ -20,13 +22,16 @@ def of_bytes(make_model):
 
 def test_codes_of_up_to_16_bits_differ(rng):
     """Of 1,000 random ones of 16 bits eight pairs would be the same."""
-    assert len(steering.different_codes(16, 1000, rng).unique()) == 1000
-    assert sorted(steering.different_codes(2, 9, rng).tolist()) == [0, 1, 2, 3]
-    bits = steering.different_codes(40, 500, rng)[:, None] >> torch.arange(40) & 1
+    assert len(generations.different_codes(16, 1000, rng).unique()) == 1000
+    assert sorted(generations.different_codes(2, 9, rng).tolist()) == [0, 1, 2, 3]
+    bits = generations.different_codes(40, 500, rng)[:, None] >> torch.arange(40) & 1
     assert bits.double().mean(0).sub(0.5).abs().max() < 0.13  # 6 se
 
 
-@rejects("steering.continuations: -1, -1)«→.clone().uniform_()»", "a z of the prompt for each row")
+@rejects(
+    "generations.steered_continuations: -1, -1)«→.clone().uniform_()»",
+    "a z of the prompt for each row",
+)
 def test_a_z_is_the_same_at_every_new_token_and_the_prompt_s_in_every_row(
     of_bytes, figures_of, noises
 ):
@@ -55,7 +60,7 @@ def test_a_z_of_several_tokens_is_pinned_from_the_prompt_s_first_token_on(
         assert len({tuple(row.tolist()) for row in noise[:, 0]}) == 4
 
 
-@rejects("steering.continuations: «TEXT.temperature→1.0»", "steering at temperature 1")
+@rejects("generations.steered_continuations: «TEXT.temperature→1.0»", "steering at temperature 1")
 def test_the_first_new_token_which_the_prompt_s_z_decides_is_not_compared(
     make_model, monkeypatch, rng
 ):
@@ -63,11 +68,11 @@ def test_the_first_new_token_which_the_prompt_s_z_decides_is_not_compared(
         assert temperature == 0.8
         return torch.arange(prompt.shape[1] + new).expand(len(prompt), -1)
 
-    monkeypatch.setattr(steering, "generate", generate)
+    monkeypatch.setattr(generations, "generate", generate)
     prompt, z = torch.zeros(4, dtype=torch.long), torch.arange(6)
     for length, compared in ((7, range(5, 12)), (99, range(5, 17))):  # of a context of 16
         settings = EvaluationConfig(steering_length=length)
-        tokens = steering.continuations(make_model(), prompt, z, settings, rng)
+        tokens = generations.steered_continuations(make_model(), prompt, z, settings, rng)
         assert tokens.tolist() == [list(compared)] * 6
 
 
@@ -98,14 +103,14 @@ def test_a_baseline_and_a_model_whose_tokens_follow_from_z_have_no_ratio(
     assert len(noises[0][:, -1].unique()) == 2, "a latent of one bit has two z"
 
 
-@rejects("steering.steering_figures: over_documents(result.between«,→ /»", "a mean of ratios")
+@rejects("generations.steering_figures: over_documents(result.between«,→ /»", "a mean of ratios")
 def test_figures_of_steering_are_means_over_prompts_and_their_ratio_one_of_sums(rng):
     """Of two prompts, continuations of the same z 0.1 and 0.5 apart, of others 0.3 and 0.7."""
     z = torch.tensor([0, 0, 1, 1])
     same = z[:, None] == z
     apart = torch.stack([torch.where(same, *each) for each in ((0.1, 0.3), (0.5, 0.7))]).double()
     apart *= 1 - torch.eye(4)
-    found = steering.steering_figures(apart, z, rng)
+    found = generations.steering_figures(apart, z, rng)
     assert (found.same.mean, found.different.mean) == pytest.approx((0.3, 0.5))
     assert (found.same.se, found.different.se) == pytest.approx((0.2, 0.2))
     assert found.ratio.mean == pytest.approx(0.5 / 0.3)  # that of the two would be 2.2

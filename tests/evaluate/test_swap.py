@@ -1,5 +1,6 @@
 """Which measurements of z in text are taken; its swap, and paths from one z to another."""
 
+import sys
 from functools import partial
 from types import SimpleNamespace
 from unittest.mock import Mock
@@ -7,23 +8,13 @@ from unittest.mock import Mock
 import pytest
 import torch
 
-from ftmodel.analysis.code_clusters import with_permutations
+from ftmodel.analysis.use_of_z import with_permutations
 from ftmodel.designs.hinge import LN2
-from ftmodel.inference.interpolation import SHARES, PathCE
-from ftmodel.inference.swap import SwappedCE
+from ftmodel.inference.swap import SHARES, PathCE, SwappedCE
 from pipelines.config.data import ProcessData, TextData
 from pipelines.config.schema import EvaluationConfig
-from pipelines.evaluate import (
-    answer_accuracy,
-    bit_information,
-    generations,
-    label,
-    sequence_z,
-    steering,
-    swap,
-)
-from pipelines.evaluate.sequence_z import half_of_the_bits, path
-from pipelines.evaluate.swap import of_one_length, swap_figures
+from pipelines.evaluate import codes, generations, hidden_causes
+from pipelines.evaluate.codes import half_of_the_bits, of_one_length, path, swap_figures
 from tests.evaluate.conftest import chunk
 from tests.support.mutants import rejects
 
@@ -31,19 +22,19 @@ SEQUENCE = {"latent": {"per": "sequence"}}
 
 
 @pytest.mark.parametrize(
-    ("module", "shape", "setting"),
+    ("condition", "shape", "setting"),
     [
-        (bit_information, {}, "bit_tokens"),
-        (swap, {}, "swap_tokens"),
-        (sequence_z, SEQUENCE, "swap_tokens"),
-        (steering, {}, "steering_prompts"),
+        (codes.bits_apply, {}, "bit_tokens"),
+        (codes.swap_applies, {}, "swap_tokens"),
+        (codes.sequence_z_applies, SEQUENCE, "swap_tokens"),
+        (generations.steering_applies, {}, "steering_prompts"),
     ],
 )
-def test_not_on_processes_nor_where_it_is_turned_off(make_model, module, shape, setting):
+def test_not_on_processes_nor_where_it_is_turned_off(make_model, condition, shape, setting):
     """Nor of baselines, but for steering: how far draws of tokens alone drive texts apart."""
 
     def applies(data=None, latent_bits=3, shape=shape, **settings):
-        return module.applies(
+        return condition(
             SimpleNamespace(
                 model=make_model(latent_bits=latent_bits, **shape),
                 data=data or TextData(),
@@ -54,8 +45,8 @@ def test_not_on_processes_nor_where_it_is_turned_off(make_model, module, shape, 
     assert applies()
     assert not applies(ProcessData("target")) and not applies(ProcessData("coin"))
     assert not applies(**{setting: 0})
-    assert applies(latent_bits=0, shape={}) == (module is steering)
-    assert applies(shape={}) == (module is not sequence_z)
+    assert applies(latent_bits=0, shape={}) == (condition is generations.steering_applies)
+    assert applies(shape={}) == (condition is not codes.sequence_z_applies)
 
 
 class Asked(Exception):
@@ -64,28 +55,28 @@ class Asked(Exception):
 
 @rejects("generations.beginnings: «prompts * context→None»", "prompts of the first documents")
 @pytest.mark.parametrize(
-    ("module", "source", "shape", "tokens"),
+    ("measure", "source", "shape", "tokens"),
     [
-        (bit_information, "text", {}, 2000),
-        (swap, "text", {}, 3000),
-        (sequence_z, "text", SEQUENCE, 3000),
-        (steering, "text", {}, 5 * 16),
-        (generations, "text", {}, 3 * 16),
-        (answer_accuracy, "path_star_2", {}, 1000),
-        (label, "coin", {}, 1000),
+        (codes.measure_bits, "text", {}, 2000),
+        (codes.measure_swap, "text", {}, 3000),
+        (codes.measure_sequence_z, "text", SEQUENCE, 3000),
+        (generations.measure_steering, "text", {}, 5 * 16),
+        (generations.measure_generations, "text", {}, 3 * 16),
+        (hidden_causes.measure_answers, "path_star_2", {}, 1000),
+        (hidden_causes.measure_label, "coin", {}, 1000),
     ],
 )
 def test_each_measurement_is_of_evenly_spaced_chunks_that_its_setting_caps(
-    make_model, monkeypatch, module, source, shape, tokens
+    make_model, monkeypatch, measure, source, shape, tokens
 ):
     """As `held_out` takes them; at beginnings, as many as prompts would fill."""
 
     def held_out(*arguments):
         raise Asked(*arguments)
 
-    for each in (module, generations):
+    for each in (sys.modules[measure.__module__], generations):
         monkeypatch.setattr(each, "held_out", held_out, raising=False)
-    monkeypatch.setattr(label, "labelled_rows", lambda *_: (None, None))
+    monkeypatch.setattr(hidden_causes, "labelled_rows", lambda *_: (None, None))
     context = SimpleNamespace(
         model=make_model(context=16, **shape),
         shards=SimpleNamespace(tokenizer=lambda: None),
@@ -93,7 +84,7 @@ def test_each_measurement_is_of_evenly_spaced_chunks_that_its_setting_caps(
         settings=EvaluationConfig(1000, bit_tokens=2000, swap_tokens=3000, steering_prompts=5),
     )
     with pytest.raises(Asked) as caught:
-        module.measure(context)
+        measure(context)
     assert caught.value.args == (context.shards, 16, tokens)
 
 
@@ -104,7 +95,7 @@ def test_texts_are_cut_to_the_length_that_half_of_them_have():
     assert texts.tolist() == [chunks[d].tokens[:10].tolist() for d in (1, 2, 4)]
 
 
-@rejects("swap.swap_figures: «document→torch.arange(len(document))»,", "errors over texts")
+@rejects("codes.swap_figures: «document→torch.arange(len(document))»,", "errors over texts")
 def test_figures_are_bits_per_token_over_documents():
     nats = LN2 * torch.tensor([8.0, 12.0, 16.0]).double()
     by_source = {"own": nats, "prior": 2 * nats, "other": 3 * nats, "permuted": nats}
@@ -120,7 +111,7 @@ def test_figures_are_bits_per_token_over_documents():
 def test_a_decoder_that_reads_z_is_measured_and_repeatably(make_model, measured, monkeypatch):
     def of(**settings):
         chunks = [chunk(d, 16, i) for i, d in enumerate((0, 0, 1, 2, 3))]
-        return measured(swap, make_model().eval(), chunks, **settings)[0].swap
+        return measured(codes.measure_swap, make_model().eval(), chunks, **settings)[0].swap
 
     first = of()
     assert first.texts == 5 and first.other_minus_own.mean != 0
@@ -128,27 +119,29 @@ def test_a_decoder_that_reads_z_is_measured_and_repeatably(make_model, measured,
     assert of(batch_tokens=32).own.mean == pytest.approx(first.own.mean, rel=1e-6)
     bits = 16 * LN2 * torch.ones(5).double()  # one a token
     known = Mock(return_value=SwappedCE(bits, bits, bits, bits))
-    monkeypatch.setattr(swap, "swapped_ce", known)
+    monkeypatch.setattr(codes, "swapped_ce", known)
     assert of().own.mean == pytest.approx(1)
     assert known.call_args.args[3] == 2, "draws of z from each source"
 
 
 def test_a_single_document_has_nobody_to_swap_with_which_is_said(make_model, measured, capsys):
     chunks = [chunk(4, 16), chunk(4, 16)]
-    assert measured(swap, make_model().eval(), chunks, swap_tokens=32)[0].swap is None
+    assert measured(codes.measure_swap, make_model().eval(), chunks, swap_tokens=32)[0].swap is None
     assert "evaluation.swap_tokens=32 are of one document" in capsys.readouterr().err
     chunks = [chunk(4, 16), chunk(5, 16)]
-    assert measured(swap, make_model().eval(), chunks, swap_tokens=32)[0].swap.texts == 2
+    assert (
+        measured(codes.measure_swap, make_model().eval(), chunks, swap_tokens=32)[0].swap.texts == 2
+    )
 
 
 @pytest.fixture
 def figures_of(make_model, measured, monkeypatch):
     few = partial(with_permutations, permutations=200)
-    monkeypatch.setattr(sequence_z, "with_permutations", few)
+    monkeypatch.setattr(codes, "with_permutations", few)
 
     def figures(chunks, **settings):
         model = make_model(latent={"per": "sequence"})
-        return measured(sequence_z, model, chunks, **settings)[0].sequence_z
+        return measured(codes.measure_sequence_z, model, chunks, **settings)[0].sequence_z
 
     return figures
 
@@ -165,9 +158,9 @@ def test_paths_and_clusters_are_measured_repeatably(figures_of, monkeypatch):
     assert again.path[1].end.mean == pytest.approx(first.path[1].end.mean, rel=1e-4)
     bits = 16 * LN2 * torch.arange(1, 6).double()[:, None].expand(-1, 6)  # one a token at first
     known = PathCE(3 * bits, 5 * bits, bits, bits)
-    monkeypatch.setattr(sequence_z, "interpolated_ce", lambda *_: known)
+    monkeypatch.setattr(codes, "interpolated_ce", lambda *_: known)
     by_document = torch.eye(4).double()[torch.tensor([0, 0, 1, 2, 2, 3])]
-    monkeypatch.setattr(sequence_z, "posterior", lambda *_: by_document)
+    monkeypatch.setattr(codes, "posterior", lambda *_: by_document)
     found = figures_of(chunks)
     assert (found.own.mean, found.other.mean) == pytest.approx((3, 5))
     assert found.clusters.same.mean == 1 > found.clusters.different.mean
@@ -179,7 +172,7 @@ def test_documents_of_one_text_have_no_pairs_and_a_single_document_nobody_to_lea
     assert figures_of([chunk(4, 16, 0), chunk(5, 16, 1)]).texts == 2
 
 
-@rejects("sequence_z.path: «of_end→documents», step", "the end's text in the document of the start")
+@rejects("codes.path: «of_end→documents», step", "the end's text in the document of the start")
 def test_figures_are_of_the_document_of_the_text_that_is_read():
     """Two texts of document 5 and one of 6, of 4 tokens each; paths lead to one of 6 and two of 5,
     whose 16 + 40 bits lie 13.3 bits above 8 tokens of the mean, and the 8 bits as far below.
@@ -194,7 +187,7 @@ def test_figures_are_of_the_document_of_the_text_that_is_read():
     assert first.end.se == pytest.approx(2 * (40 / 3) / 12)
 
 
-@rejects("sequence_z.path: 0]«→.mean()»)", "the level's error for that of the change")
+@rejects("codes.path: 0]«→.mean()»)", "the level's error for that of the change")
 def test_an_error_is_that_of_the_change_and_not_of_the_level():
     """Three texts of very different cross-entropy, which all lose a bit a step."""
     level = torch.tensor([10.0, 200.0, 3000.0]).double()
@@ -204,7 +197,7 @@ def test_an_error_is_that_of_the_change_and_not_of_the_level():
     assert all(s.start.se < 1e-9 and s.end.se < 1e-9 and s.random.se < 1e-9 for s in steps)
 
 
-@rejects("sequence_z.half_of_the_bits: «end_random→end»", "half the bits as their own null")
+@rejects("codes.half_of_the_bits: «end_random→end»", "half the bits as their own null")
 def test_half_of_the_bits_bring_their_share():
     end = torch.tensor([[8.0, 6.0], [7, 6], [5, 4], [4, 4], [2, 1]]).double()
     at_random = torch.tensor([[8.0, 6.0], [9, 6], [10, 5], [7, 9], [9, 9]]).double()

@@ -10,20 +10,12 @@ import torch
 
 from ftmodel.inference.generate import generate
 from ftmodel.model.objective import kl_per_bit
-from ftmodel.synthetic import target_task
-from ftmodel.synthetic.target_task import (
-    ALPHABET,
-    BANG,
-    LETTERS,
-    PROMPT,
-    STARTS,
-    sample_with_starts,
-)
-from pipelines.artifacts.result_files import plain
-from pipelines.artifacts.results import Between, Reconstruction
+from ftmodel.synthetic import target as target_task
+from ftmodel.synthetic.target import ALPHABET, BANG, LETTERS, PROMPT, STARTS, sample_with_starts
+from pipelines.artifacts.results import Between, Reconstruction, plain_data
 from pipelines.config.schema import EvaluationConfig
-from pipelines.evaluate import target_latent
-from pipelines.evaluate.target_latent import encoded, latent_figures, reconstruction
+from pipelines.evaluate import target
+from pipelines.evaluate.target import encoded, latent_figures, reconstruction
 from tests.evaluate.conftest import tiny
 from tests.support.mutants import rejects
 
@@ -41,13 +33,13 @@ def encoded_by(monkeypatch):
         model = tiny(latent_bits)
         monkeypatch.setattr(model, "lower", lambda tokens, at: tokens)
         monkeypatch.setattr(model.latent, "encode", lambda x, at: encode(x).float())
-        monkeypatch.setattr("pipelines.evaluate.target_latent.reconstruction", lambda *_: BACK)
+        monkeypatch.setattr("pipelines.evaluate.target.reconstruction", lambda *_: BACK)
         return model
 
     return make
 
 
-@rejects("target_latent.latent_figures: ]«→.flip(0)», rng", "sequences rebuilt from another's z")
+@rejects("target.latent_figures: ]«→.flip(0)», rng", "sequences rebuilt from another's z")
 def test_sequences_are_rebuilt_from_their_own_z(encoded_by, monkeypatch):
     def first_bit(tokens):
         return SURE * (2 * (tokens[..., None] % 2) - 1)
@@ -58,10 +50,10 @@ def test_sequences_are_rebuilt_from_their_own_z(encoded_by, monkeypatch):
 
     rebuilt = []
     model = encoded_by(first_bit)
-    monkeypatch.setattr("pipelines.evaluate.target_latent.reconstruction", record)
+    monkeypatch.setattr("pipelines.evaluate.target.reconstruction", record)
     latent_figures(model, PROBED, CPU, 7.0)
     latent_figures(model, EvaluationConfig(probe_sequences=7), CPU, 7.0)
-    monkeypatch.setattr("pipelines.evaluate.target_latent.RECONSTRUCTED", 5)
+    monkeypatch.setattr("pipelines.evaluate.target.RECONSTRUCTED", 5)
     latent_figures(model, PROBED, CPU, 7.0)
     assert [len(rows) for rows, _ in rebuilt] == [PROBED.probe_sequences // 4, 2, 5]
     for rows, bits in rebuilt:
@@ -103,11 +95,11 @@ def test_the_start_is_known_from_z_as_soon_as_it_is_said(encoded_by, monkeypatch
     assert found.kl_bits == pytest.approx([float(i == 57) for i in range(121)], abs=1e-4)
     assert len(details.next_bits) == 65
     assert figures.aggregate_bits.at_most == 7.0
-    json.dumps([plain(figures), plain(details)], allow_nan=False)
+    json.dumps([plain_data(figures), plain_data(details)], allow_nan=False)
 
 
 @rejects(
-    "target_latent.latent_figures: «sample_with_starts(max(2, settings.probe_sequences // "
+    "target.latent_figures: «sample_with_starts(max(2, settings.probe_sequences // "
     "TRAINED), rng)→(rows[::TRAINED], starts[::TRAINED])»",
     "a probe asked about what it learned from",
 )
@@ -128,10 +120,10 @@ def test_what_is_peculiar_to_the_sequences_learned_from_counts_for_nothing(encod
 def test_the_gap_of_the_elbo_is_in_bits(monkeypatch):
     given = []
     monkeypatch.setattr(
-        target_latent, "latent_figures", lambda *told: given.append(told[-1]) or (None, None)
+        target, "latent_figures", lambda *told: given.append(told[-1]) or (None, None)
     )
     scores = SimpleNamespace(elbo=torch.tensor([3.0, 5.0]), exact=torch.tensor([1.0, 2.0]))
-    target_latent.measure(Mock(scores=scores))
+    target.measure_target_latent(Mock(scores=scores))
     assert given == pytest.approx([2.5 / log(2)])
 
 
@@ -174,7 +166,7 @@ def speaks(model, prompt, n, *, generator, z):
 @pytest.mark.parametrize("ahead", [1, 4])
 def test_sequences_come_back_from_their_z(monkeypatch, rng, ahead):
     """As they were; or, of a decoder that runs ahead, all of it so many places too early."""
-    monkeypatch.setattr("pipelines.evaluate.target_latent.generate", speaks)
+    monkeypatch.setattr("pipelines.evaluate.target.generate", speaks)
     rows, starts = sample_with_starts(300, rng)
     if ahead > 1:  # the target may not run out
         rows = rows[starts >= ahead]
@@ -184,10 +176,10 @@ def test_sequences_come_back_from_their_z(monkeypatch, rng, ahead):
     assert found.noise == 1 if ahead == 1 else found.noise < 0.15
 
 
-@rejects("target_latent.reconstruction: «fmean(valid)→valid[0]»", "the first sequence for all")
+@rejects("target.reconstruction: «fmean(valid)→valid[0]»", "the first sequence for all")
 def test_figures_of_what_comes_back_are_means_over_sequences(monkeypatch, rng):
     """Of four, two as they were, one three places too early, one nothing but '!'."""
-    monkeypatch.setattr("pipelines.evaluate.target_latent.generate", speaks)
+    monkeypatch.setattr("pipelines.evaluate.target.generate", speaks)
     rows, starts = sample_with_starts(300, rng)
     rows = rows[starts >= 4]
     rows = rows[(rows == BANG).sum(1) > 0][:4]
@@ -208,12 +200,12 @@ def test_what_no_sequence_has_is_null(monkeypatch, rng):
     """Neither a letter nor a '!' in any of the sequences, as they were and as they came back."""
     blank = torch.full((2, 66), ALPHABET.index("_"))
     blank[:, 0], blank[:, 1] = 0, ALPHABET.index(">")
-    monkeypatch.setattr("pipelines.evaluate.target_latent.generate", speaks)
+    monkeypatch.setattr("pipelines.evaluate.target.generate", speaks)
     found = reconstruction(tiny(5), blank, spoken(blank), rng, CPU)
     assert found == Reconstruction(valid=0, distance=None, noise=None)
 
 
-@rejects("target_latent.reconstruction: float()«→; noise[:, :2] = 0.5»", "a z of the prompt's own")
+@rejects("target.reconstruction: float()«→; noise[:, :2] = 0.5»", "a z of the prompt's own")
 def test_the_decoder_is_given_these_codes_at_every_position(monkeypatch, rng):
     passed = {}
 
@@ -221,7 +213,7 @@ def test_the_decoder_is_given_these_codes_at_every_position(monkeypatch, rng):
         passed.update(kwargs)
         return generate(*args, **kwargs)
 
-    monkeypatch.setattr("pipelines.evaluate.target_latent.generate", record)
+    monkeypatch.setattr("pipelines.evaluate.target.generate", record)
     rows, _ = sample_with_starts(3, rng)
     bits = torch.randint(2, (3, 65, 3), generator=rng)
     found = reconstruction(tiny(), rows, bits, rng, CPU)

@@ -10,10 +10,10 @@ import torch
 
 from ftmodel.inference.generate import generate
 from ftmodel.inference.latent_source import Noise
-from ftmodel.model.initial_weights import draw_weights
-from ftmodel.model.mapper import pack_bits
+from ftmodel.mapper import pack_bits
+from ftmodel.model.free_transformer import draw_weights
 from ftmodel.model.objective import training_loss
-from ftmodel.synthetic import target_scores, target_task
+from ftmodel.synthetic import target
 from tests.support.example import (
     assert_same_gradients,
     example,
@@ -78,22 +78,22 @@ def test_initial_weights_are_those_of_the_library(make_model, tied):
 def test_the_task_of_the_example_is_the_library_s():
     torch.manual_seed(0)
     tokens = example.sample_task(2000)
-    assert target_task.ALPHABET == example.ALPHABET
-    log_p = target_task.exact_log_probability(tokens)
+    assert target.ALPHABET == example.ALPHABET
+    log_p = target.exact_log_probability(tokens)
     for place in (2, -1):  # the first and the last that a target may have
         assert (tokens[:, place] == tokens[:, 0]).any()
-    ours = target_task.sample_sequences(2000, torch.Generator().manual_seed(0))
-    expected = target_task.exact_log_probability(ours)
+    ours = target.sample_sequences(2000, torch.Generator().manual_seed(0))
+    expected = target.exact_log_probability(ours)
     error = (log_p.var() + expected.var()).div(2000).sqrt()
     assert (log_p.mean() - expected.mean()).abs() < 4 * error
 
 
 def test_the_spread_of_the_example_is_the_library_s():
     torch.manual_seed(0)
-    texts = [target_task.decode(row) for row in example.sample_task(5)]
+    texts = [target.decode(row) for row in example.sample_task(5)]
     group = [texts[0][:2] + text[2:].replace(text[0], texts[0][0]) for text in texts]
     letter, bodies = group[0][0], [text[2:] for text in group]
-    assert example.spread(group) == pytest.approx(target_scores.spread(bodies, letter))
+    assert example.spread(group) == pytest.approx(target.spread(bodies, letter))
 
 
 def test_it_needs_torch_alone():

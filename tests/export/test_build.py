@@ -11,14 +11,14 @@ from mlflow import MlflowClient
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from pipelines.artifacts.checkpoint import Manifest, load_model
-from pipelines.artifacts.paths import checkpoint_path
 from pipelines.artifacts.run_spec import RunSpec
 from pipelines.artifacts.tokens.shards import Shards
-from pipelines.common.errors import UserError
 from pipelines.config.load import load_experiment
 from pipelines.evaluate.stage import measure
-from pipelines.export import model_card
+from pipelines.export import build
 from pipelines.export.build import READER, main, writer
+from pipelines.host.errors import UserError
+from pipelines.host.paths import checkpoint_path
 from pipelines.tracking.store import store_uri
 from tests.support import settings
 from tests.support.commands import call
@@ -155,7 +155,7 @@ def test_what_a_llama_of_llama_cpp_does_not_have_is_no_gguf(make_model, name, va
 def test_rows_that_pad_a_vocabulary_are_exported_and_never_generated(
     make_model, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(model_card, "of_run", lambda *_: "# a model\n")
+    monkeypatch.setattr(build, "of_run", lambda *_: "# a model\n")
     words, padding = tokenizer_of("trained"), {"model.embed_tokens.weight": torch.randn(3, 16)}
     design = {"latent": {"per": "sequence"}}  # which a baseline does not read
     model = make_model(latent_bits=0, vocab_size=words.vocab_size, **design)
@@ -181,7 +181,7 @@ def test_the_card_of_a_smaller_budget_has_its_own_bound(tmp_path, monkeypatch):
     )
     manifest = Manifest("tiny", "base", {}, {}, 11, data_hash="d", spec_hash="s")
     for tokens, bound in ((2000, "0.7500"), (6500, "0.5000")):
-        lines = model_card.bound_lines(load_experiment(), manifest, tokens)
+        lines = build.bound_lines(load_experiment(), manifest, tokens)
         assert f"| held-out NLL, bits per token | {bound} ± 0.0100 |" in lines
 
 
@@ -195,7 +195,7 @@ TABLE = f"""
 | architecture | n_layers 2, d_model 8, ffn_width 16, context 65, head_width 6 |
 | revision of the code | not recorded |
 | trained on a | not recorded |
-| tested with | transformers {" and ".join(model_card.TESTED)} |
+| tested with | transformers {" and ".join(build.TESTED)} |
 | held-out NLL | not evaluated |
 
 `generation"""
@@ -210,5 +210,5 @@ def test_the_table_of_a_card_has_no_gaps(tmp_path, monkeypatch, parent, words):
     shape |= {"head_width": 6, "latent_block": None, "latent_bits": 0}
     run = {"data": "text", "seed": 3, "kappa_bits": None, "extra_blocks": 0}
     manifest = Manifest("tiny", "base", run, shape, 11, "d", "s", parent=parent | {"sha256": "1"})
-    card = model_card.of_run(SimpleNamespace(name="tiny"), manifest, 2000)
+    card = build.of_run(SimpleNamespace(name="tiny"), manifest, 2000)
     assert TABLE.replace("PARENT", words) in card

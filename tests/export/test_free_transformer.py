@@ -15,7 +15,7 @@ import ftmodel
 from ftmodel.inference.generate import generate
 from ftmodel.inference.latent_source import Noise, Pinned
 from ftmodel.inference.passes import with_codes
-from ftmodel.model.mapper import pack_bits
+from ftmodel.mapper import pack_bits
 from pipelines.export.modeling_free_transformer import (
     FreeTransformerForCausalLM,
     left_padding,
@@ -89,8 +89,8 @@ def ours_greedy(model, tokens, z, padding=None, n_new=NEW):
     return generate(model, tokens, n_new, generator=rng, z=z, temperature=0, padding=padding)
 
 
-@rejects("free_transformer.OURS: «ftmodel\\.\\w+|→»", "exported code that imports ours")
-@rejects('free_transformer.modules: «COPIED.format(copied)→""»', "modules that are not copied")
+@rejects("hugging_face.OURS: «ftmodel\\.\\w+|→»", "exported code that imports ours")
+@rejects('hugging_face.modules: «COPIED.format(copied)→""»', "modules that are not copied")
 def test_the_code_is_ours_and_needs_nothing_of_ours(ours, make_tokens, tmp_path, monkeypatch):
     folder = export(ours, tmp_path / "free")
     files = {path.name: path.read_text() for path in folder.glob("*.py")}
@@ -283,7 +283,10 @@ def test_saved_again_it_is_the_same(make_ours, make_tokens, tied, tmp_path, rng)
     assert (read_out.weight is embedding.weight) == tied
 
 
-@rejects('free_transformer.configuration: dtype=«→"float32" or »', "an export in another precision")
+@rejects(
+    'hugging_face.free_transformer_configuration: dtype=«→"float32" or »',
+    "an export in another precision",
+)
 def test_in_bfloat16(ours, prompts, tmp_path, rng):
     tokens, mask, padding = prompts
     noise = torch.rand(3, 5 + NEW, 3, generator=rng)

@@ -9,7 +9,7 @@ from tokenizers import AddedToken, pre_tokenizers as pre
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from ftmodel.conversion.llama import llama_config
-from pipelines.artifacts import gguf_file
+from pipelines.artifacts import llama_files
 from pipelines.export import llama_cpp
 from pipelines.tokenize.vocabulary import byte_exact, train_bpe
 from tests.support.gguf_files import (
@@ -123,7 +123,7 @@ def test_the_padding_of_a_vocabulary_is_tokens_that_are_not_used(make_model, tmp
     assert words.types[-4:] == [TokenType.NORMAL, *[TokenType.UNUSED] * 3]
     about = llama_cpp.provenance(MANIFEST, 1)
     llama_cpp.write(path, model, llama_config(model.config, rows), words, about, padding)
-    weights = gguf_file.read(path)[1]["model.embed_tokens.weight"]
+    weights = llama_files.read(path)[1]["model.embed_tokens.weight"]
     assert torch.equal(weights, torch.cat((model.embedding.weight, *padding.values())))
 
 

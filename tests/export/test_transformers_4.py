@@ -11,7 +11,7 @@ import transformers
 from ftmodel.inference.generate import generate
 from ftmodel.inference.latent_source import FromPrior, Noise
 from pipelines.export import hugging_face
-from pipelines.export.model_card import TESTED
+from pipelines.export.build import TESTED
 from tests.support.gguf_files import AWKWARD, CONTEXT, shards_of, tokenizer_of
 from tests.support.remote_code import export
 

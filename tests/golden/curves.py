@@ -10,21 +10,19 @@ from typing import Any
 import numpy as np
 import torch
 
-from ftmodel.designs.design import LatentDesign
+from ftmodel.config import LatentDesign
 from ftmodel.inference.answers import score_answers
 from ftmodel.inference.generate import generate
 from ftmodel.inference.latent_source import FromPrior, Noise
 from pipelines.artifacts import results
 from pipelines.artifacts.checkpoint import load_model, numbered
-from pipelines.artifacts.paths import corpus_folder, tokens_folder
 from pipelines.artifacts.run_spec import RunSpec
-from pipelines.config.init_from import InitFrom
-from pipelines.config.schema import DesignChanges, OptimizerName, Precision, Schedule
+from pipelines.config.schema import DesignChanges, InitFrom, OptimizerName, Precision, Schedule
 from pipelines.data.build import make_process
 from pipelines.evaluate.stage import evaluate
+from pipelines.host.paths import corpus_folder, tokens_folder
 from pipelines.tokenize.build import tokenize
-from pipelines.train.core.manifest import make_manifest
-from pipelines.train.core.segments import find_start
+from pipelines.train.core.segments import find_start, make_manifest
 from pipelines.train.core.trainer import Process, SegmentTraining, quiet
 from tests import ROOT
 from tests.support.corpora import write_corpus
@@ -168,7 +166,7 @@ def evaluated(spec: RunSpec) -> Curves:
     """What the stage evaluate measures of a trained run: bounds, and what hangs on single draws."""
     model, _ = load_model(spec.checkpoint())
     settings = spec.experiment.evaluation
-    figures = results.flat(evaluate(model, spec.shards(), spec.data, settings, CPU)[0])
+    figures = results.flat_numbers(evaluate(model, spec.shards(), spec.data, settings, CPU)[0])
     bounds, others = f"{spec.name}: bounds", f"{spec.name}: measured{SINGLE_DRAWS}"
     found: Curves = {bounds: {}, others: {}}
     for path, number in figures.items():

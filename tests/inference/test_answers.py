@@ -9,6 +9,7 @@ import torch
 from torch.nn.utils.rnn import pad_sequence
 
 import ftmodel.inference.answers
+from ftmodel.config import ModelConfig
 from ftmodel.inference.answers import (
     log_mean_exp,
     log_normalizer,
@@ -17,9 +18,8 @@ from ftmodel.inference.answers import (
     score_answers,
 )
 from ftmodel.inference.passes import with_codes
-from ftmodel.model.config import ModelConfig
+from ftmodel.mapper import bit_table, pack_bits
 from ftmodel.model.free_transformer import FreeTransformer
-from ftmodel.model.mapper import bit_table, pack_bits
 from tests.support.mutants import rejects
 from tests.support.passes import given_codes
 

@@ -5,7 +5,7 @@ from math import log
 import pytest
 import torch
 
-from ftmodel.designs.design import LatentDesign, Prior
+from ftmodel.config import LatentDesign, Prior
 from ftmodel.designs.hinge import LN2
 from ftmodel.inference import bounds
 from ftmodel.inference.bounds import exact_nll, importance_bound, latent_bounds, sampled_probability

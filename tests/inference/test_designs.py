@@ -9,21 +9,19 @@ import pytest
 import torch
 
 from ftmodel.analysis.calibration import calibrate, merged
-from ftmodel.designs.sharing import span_starts
+from ftmodel.cache import new_cache
+from ftmodel.config import ModelConfig
 from ftmodel.inference.answers import score_answers
 from ftmodel.inference.bounds import latent_bounds
-from ftmodel.inference.encoding import encode
 from ftmodel.inference.filtering import filtering_bound
 from ftmodel.inference.generate import generate
-from ftmodel.inference.latent_source import Codes, Noise
-from ftmodel.inference.passes import from_prior, with_codes
-from ftmodel.inference.prompt_spans import settled_noise
+from ftmodel.inference.latent_source import Codes, Noise, settled_noise
+from ftmodel.inference.passes import encode, from_prior, with_codes
 from ftmodel.inference.sequence_bound import enumerable, enumerated_nll, nll_bound
 from ftmodel.inference.swap import swapped_ce
-from ftmodel.model.cache import new_cache
-from ftmodel.model.config import ModelConfig
+from ftmodel.mapper import pinned_noise
 from ftmodel.model.free_transformer import FreeTransformer
-from ftmodel.model.mapper import pinned_noise
+from ftmodel.positions import span_starts
 from tests.designs.test_sharing import drawn_at_starts
 from tests.support.dense_form import per_token
 from tests.support.designs import EVERY, all_pairs, title
@@ -266,12 +264,12 @@ def test_z_of_a_recurrent_prior_goes_on_after_a_cache(make_model, make_tokens, r
     case="shared embedding token linear recurrent-padded",
 )
 @rejects(
-    "fast_decoder.next_codes: (noise, «→0 * »",
+    "decoder.next_codes: (noise, «→0 * »",
     "generation from the uniform prior, whatever the prior is",
     case="separate memory token linear learned-padded",
 )
 @rejects(
-    "fast_decoder.next_codes: «kept(drawn[:, None], noise[:, None], codes).squeeze(1)→drawn»",
+    "decoder.next_codes: «kept(drawn[:, None], noise[:, None], codes).squeeze(1)→drawn»",
     "new tokens of a span that do not keep its z",
     case="separate kv every table recurrent 3-padded",
 )
@@ -281,17 +279,17 @@ def test_z_of_a_recurrent_prior_goes_on_after_a_cache(make_model, make_tokens, r
     case="shared residual every linear recurrent 3-padded",
 )
 @rejects(
-    "prompt_spans.noise_of_new_tokens: «noise_at_starts→at_starts»(",
+    "latent_source.noise_of_new_tokens: «noise_at_starts→at_starts»(",
     "a span's z, drawn in the answer, drawn again by its next token",
     case="separate kv every table recurrent 3-padded",
 )
 @rejects(
-    "prompt_spans.noise_of_new_tokens: «of_spans[:, codes.shape[1] :]→noise»",
+    "latent_source.noise_of_new_tokens: «of_spans[:, codes.shape[1] :]→noise»",
     "new tokens of a span with a z of their own, not the prompt's",
     case="separate kv every table recurrent 3-padded",
 )
 @rejects(
-    "prompt_spans.noise_of_new_tokens: device«, padding=padding→»",
+    "latent_source.noise_of_new_tokens: device«, padding=padding→»",
     "spans of padded prompts counted from the padding",
     case="separate kv every table recurrent 3-padded",
 )

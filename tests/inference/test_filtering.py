@@ -7,15 +7,15 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from ftmodel.cache import LayerCache
+from ftmodel.config import ModelConfig
 from ftmodel.designs.hinge import LN2
 from ftmodel.designs.prior import UniformPrior
 from ftmodel.inference import filtering
 from ftmodel.inference.bounds import NOISE_STEPS, latent_bounds
+from ftmodel.inference.decoder import FastDecoder, PlainDecoder
 from ftmodel.inference.filtering import filtering_bound, propose, stratified, systematic
-from ftmodel.kernels.fast_decoder import FastDecoder, PlainDecoder
-from ftmodel.model.cache import LayerCache
-from ftmodel.model.config import ModelConfig
-from ftmodel.model.mapper import pack_bits, pinned_noise
+from ftmodel.mapper import pack_bits, pinned_noise
 from tests.support.enumeration import Exact, assert_near
 from tests.support.mutants import rejects
 from tests.support.passes import drawing

@@ -7,13 +7,12 @@ from itertools import product
 import pytest
 import torch
 
-from ftmodel.inference.generate import generate
+from ftmodel.cache import new_cache
+from ftmodel.inference.decoder import FastDecoder
+from ftmodel.inference.generate import generate, sample_token, token_draws
 from ftmodel.inference.latent_source import Codes, FromPrior, Noise, Pinned
-from ftmodel.inference.sampling import sample_token, token_draws
-from ftmodel.kernels.fast_decoder import FastDecoder
-from ftmodel.model.cache import new_cache
+from ftmodel.mapper import pinned_noise
 from ftmodel.model.free_transformer import Output
-from ftmodel.model.mapper import pinned_noise
 from tests.support.mutants import rejects
 from tests.support.passes import given_codes
 

@@ -5,15 +5,15 @@ from itertools import pairwise
 import torch
 from torch.nn import functional as F
 
-from ftmodel.inference.interpolation import SHARES, interpolated_ce, paths, posterior
 from ftmodel.inference.passes import with_codes
-from ftmodel.model.mapper import pack_bits
+from ftmodel.inference.swap import SHARES, interpolated_ce, paths, posterior
+from ftmodel.mapper import pack_bits
 from tests.support.mutants import rejects
 
 DONOR = torch.tensor([1, 2, 0, 4, 3])
 
 
-@rejects("interpolation.paths: «.masked_fill(~differ, torch.inf)→»", "bits that agree are changed")
+@rejects("swap.paths: «.masked_fill(~differ, torch.inf)→»", "bits that agree are changed")
 def test_a_path_changes_the_differing_bits_in_steps_and_random_ones_as_many(rng):
     bits, other = torch.rand(2, 400, 16, generator=rng) < 0.5
     toward, at_random = paths(bits, other, rng)
@@ -32,7 +32,7 @@ def test_a_path_changes_the_differing_bits_in_steps_and_random_ones_as_many(rng)
     assert ((at_random[2] != bits) & (bits == other)).any()
 
 
-@rejects("interpolation.interpolated_ce: «at_random→toward»))", "the end's null led to its own z")
+@rejects("swap.interpolated_ce: «at_random→toward»))", "the end's null led to its own z")
 @torch.no_grad()
 def test_both_texts_are_read_with_each_z_of_the_path(make_model, make_tokens, rng):
     model, texts = make_model(latent={"per": "sequence"}), make_tokens(5, 8)

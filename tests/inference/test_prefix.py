@@ -8,13 +8,13 @@ import torch
 
 from ftmodel.analysis.statistics import mean_and_error
 from ftmodel.conversion.llama import llama_config
+from ftmodel.designs.random_prefix import PREFIX_VOCABULARY
 from ftmodel.inference.answers import log_mean_exp, score_answers
 from ftmodel.inference.generate import generate
 from ftmodel.inference.latent_source import Codes, FromPrior, Noise
 from ftmodel.inference.sequence_bound import nll_bound
 from ftmodel.model.free_transformer import FreeTransformer
 from ftmodel.model.objective import training_loss
-from ftmodel.model.prefix import PREFIX_VOCABULARY
 from tests.support.mutants import rejects
 from tests.support.passes import drawing
 

@@ -8,13 +8,13 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from ftmodel.inference import prompt_spans, sequence_bound as sequence_bounds
+from ftmodel.config import ModelConfig
+from ftmodel.inference import latent_source, sequence_bound as sequence_bounds
 from ftmodel.inference.bounds import latent_bounds, sampled_probability
+from ftmodel.inference.latent_source import candidate_noise, is_pinned, settled_noise
 from ftmodel.inference.passes import with_codes
-from ftmodel.inference.prompt_spans import candidate_noise, is_pinned, settled_noise
 from ftmodel.inference.sequence_bound import enumerable, enumerated_nll, nll_bound, sequence_bound
-from ftmodel.model.config import ModelConfig
-from ftmodel.model.mapper import pack_bits, pinned_noise
+from ftmodel.mapper import pack_bits, pinned_noise
 from tests.designs.test_sharing import EACH_DESIGN, EVERY, SEQUENCE
 from tests.inference.test_designs import log_p
 from tests.support.dense_form import per_token
@@ -65,7 +65,7 @@ def test_an_encoder_that_is_surer_than_it_should_be_does_little_harm(
 
 
 @rejects(
-    "prompt_spans.settled_noise: («prior→None», x)", "a uniform prior", case="every, learned prior"
+    "latent_source.settled_noise: («prior→None», x)", "a uniform prior", case="every, learned prior"
 )
 @EACH_DESIGN
 @torch.no_grad()
@@ -75,7 +75,7 @@ def test_the_z_that_a_prompt_leaves_open_is_that_of_the_models_posterior(
     """By enumeration; a prompt of one token says nothing, whatever the encoder makes of it. Its z
     is the prior's own draw.
     """
-    monkeypatch.setattr(prompt_spans, "CANDIDATES", 64)  # its bias goes with their number
+    monkeypatch.setattr(latent_source, "CANDIDATES", 64)  # its bias goes with their number
     model = make_model(latent_bits=2, n_layers=2, latent=design)
     model.latent.readout.weight.mul_(2)
     model.latent.post_sampler.mul_(5)
@@ -116,12 +116,12 @@ def test_padding_changes_nothing_for_the_z_that_a_prompt_leaves_open(
         torch.testing.assert_close(padded[rows, n:], alone)
 
 
-@rejects("prompt_spans.settled_noise: pinned«→ & False», p", "pinned bits weighed as if drawn")
+@rejects("latent_source.settled_noise: pinned«→ & False», p", "pinned bits weighed as if drawn")
 @torch.no_grad()
 def test_bits_that_are_not_pinned_are_drawn_given_those_that_are(
     make_model, make_tokens, monkeypatch, rng
 ):
-    monkeypatch.setattr(prompt_spans, "CANDIDATES", 64)
+    monkeypatch.setattr(latent_source, "CANDIDATES", 64)
     model = make_model(seed=4, latent_bits=2, n_layers=2, latent=SEQUENCE)
     model.latent.readout.weight.mul_(12)
     prompt = make_tokens(1, 6).expand(ROWS, -1)

@@ -6,7 +6,7 @@ from torch.nn import functional as F
 
 from ftmodel.inference.passes import with_codes
 from ftmodel.inference.swap import another_document, codes_by_source, swapped_ce
-from ftmodel.model.mapper import pack_bits, pinned_noise
+from ftmodel.mapper import pack_bits, pinned_noise
 from tests.support.mutants import rejects
 
 DONOR = torch.tensor([3, 4, 5, 0, 0, 1])

@@ -4,9 +4,9 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from ftmodel.kernels.install import attend, use_kernels
+from ftmodel.kernels.attention import attend
 from ftmodel.kernels.product import Linear
-from ftmodel.model.layers import Attention
+from ftmodel.layers import Attention, use_kernels
 
 
 def test_without_autocast_attention_keeps_its_precision(rng):

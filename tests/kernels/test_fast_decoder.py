@@ -8,12 +8,13 @@ from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import (
     apply_activation_checkpointing,
 )
 
+from ftmodel.cache import new_cache
+from ftmodel.inference import decoder
+from ftmodel.inference.decoder import FastDecoder, PlainDecoder, make_decoder
 from ftmodel.inference.generate import generate
-from ftmodel.kernels import fast_decoder, product, weights
-from ftmodel.kernels.fast_decoder import FastDecoder, PlainDecoder, decoder
-from ftmodel.model.cache import new_cache
-from ftmodel.model.layers import Attention, Block
-from ftmodel.model.mapper import pinned_noise
+from ftmodel.kernels import product
+from ftmodel.layers import Attention, Block
+from ftmodel.mapper import pinned_noise
 from tests.support.mutants import rejects
 
 CLOSE = {"atol": 5e-5, "rtol": 1e-5}
@@ -74,10 +75,10 @@ def test_every_token_up_to_the_last_is_read_as_the_model_reads_it(
     view of a buffer.
     """
     model, onednn = make_model(**changes), torch.backends.mkldnn.is_available()
-    monkeypatch.setattr(weights, "MIN_MULTIPLICATIONS", 0)
+    monkeypatch.setattr(decoder, "MIN_MULTIPLICATIONS", 0)
     cases = (None, 1, False), (None, 1000, False), (PADDING, 1, False), (None, 1, onednn)
     for padding, bmm_heads, by_onednn in cases:
-        monkeypatch.setattr(fast_decoder, "BMM_HEADS", bmm_heads)
+        monkeypatch.setattr(decoder, "BMM_HEADS", bmm_heads)
         monkeypatch.setattr(product, "ONEDNN", by_onednn)
         caches = started(model, padding), started(model, padding)
         for layer in caches[0]:
@@ -105,12 +106,12 @@ def test_every_token_up_to_the_last_is_read_as_the_model_reads_it(
 def test_from_how_many_heads_on_attention_is_by_bmm(make_model, started, monkeypatch):
     """Keys of 3 rows with 2 heads each."""
     for least, by_bmm in ((6, True), (7, False)):
-        monkeypatch.setattr(fast_decoder, "BMM_HEADS", least)
+        monkeypatch.setattr(decoder, "BMM_HEADS", least)
         fast = FastDecoder(make_model(), started(make_model()))
         assert all(block.by_bmm == by_bmm for block in (*fast.lower, *fast.upper_blocks))
 
 
-@rejects("fast_decoder.decoder: «, codes→») )", "a decoder that does not keep the z of a span")
+@rejects("decoder.make_decoder: «, codes→») )", "a decoder that does not keep the z of a span")
 @pytest.mark.parametrize("changes", [{}, {"latent_bits": 0}, *MEMORY, *SPANS], ids=str)
 def test_generation_is_the_same_by_either(make_model, make_tokens, started, changes):
     """In float64 and by wrapped blocks, as for activation checkpointing, it is the model that
@@ -125,12 +126,12 @@ def test_generation_is_the_same_by_either(make_model, make_tokens, started, chan
 
     fast = continued()
     with torch.inference_mode():
-        assert isinstance(decoder(model, started(model)), FastDecoder)
+        assert isinstance(make_decoder(model, started(model)), FastDecoder)
         with torch.autocast("cpu", torch.bfloat16):
-            assert isinstance(decoder(model, started(model)), PlainDecoder)
+            assert isinstance(make_decoder(model, started(model)), PlainDecoder)
         other = deepcopy(model)
         other.blocks[0].attention.__class__ = type("Other", (Attention,), {})
-        assert isinstance(decoder(other, started(other)), PlainDecoder)
+        assert isinstance(make_decoder(other, started(other)), PlainDecoder)
     model.double()
     assert torch.equal(continued(), fast)
     apply_activation_checkpointing(model.float(), check_fn=lambda module: isinstance(module, Block))

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.nn.attention.flex_attention import create_block_mask, create_mask
 
-from ftmodel.kernels import flex
+from ftmodel.kernels import attention
 from ftmodel.model.objective import training_loss
 from tests.support.mutants import rejects
 
@@ -31,17 +31,17 @@ def dense(documents, causal):
 @pytest.fixture
 def on_cpu(monkeypatch):
     """Use FlexAttention on a CPU, with gradients, which only its kernels lack there."""
-    monkeypatch.setattr("ftmodel.model.positions.flex_works", lambda *_: True)
+    monkeypatch.setattr("ftmodel.positions.flex_works", lambda *_: True)
     monkeypatch.setattr("torch.nn.attention.flex_attention._validate_device", lambda *_: None)
 
 
-@rejects("flex.document_blocks: «high→low»)[queries", "mixed queries read without the mask")
+@rejects("attention.document_blocks: «high→low»)[queries", "mixed queries read without the mask")
 @pytest.mark.parametrize("causal", [False, True], ids=["encoder", "decoder"])
 @pytest.mark.parametrize("lengths", LAYOUTS, ids=str)
 def test_a_block_mask_is_that_of_torch_from_the_dense_one(monkeypatch, lengths, causal):
-    monkeypatch.setattr(flex, "BLOCK", 4)
+    monkeypatch.setattr(attention, "BLOCK", 4)
     documents = numbered(lengths)
-    found, length = flex.document_blocks(documents, causal), documents.shape[1]
+    found, length = attention.document_blocks(documents, causal), documents.shape[1]
     size = 2, 1, length, length, "cpu"
     expected = create_block_mask(found.mask_mod, *size, BLOCK_SIZE=4)
     assert torch.equal(create_mask(found.mask_mod, *size), dense(documents, causal))
@@ -51,9 +51,9 @@ def test_a_block_mask_is_that_of_torch_from_the_dense_one(monkeypatch, lengths, 
 
 def test_documents_may_be_numbered_in_any_order(monkeypatch):
     """Then more blocks than needed are read, each with its mask."""
-    monkeypatch.setattr(flex, "BLOCK", 2)
+    monkeypatch.setattr(attention, "BLOCK", 2)
     documents = torch.tensor([[3, 3, 1, 1, 3, 2, 3, 3]])
-    found = flex.document_blocks(documents, False)
+    found = attention.document_blocks(documents, False)
     some = dense(documents, False).unflatten(2, (4, 2)).unflatten(4, (4, 2))
     some = some.any(-1).any(-2)[0, 0]
     assert (found.to_dense()[0, 0].bool() | ~some).all()
@@ -72,7 +72,7 @@ def test_loss_and_gradients_are_those_of_the_dense_mask(
     given = tokens[:, :-1], tokens[:, 1:], torch.rand(2, 16, 3, generator=rng), 0.5
     results = []
     for works in (True, False):
-        monkeypatch.setattr("ftmodel.model.positions.flex_works", lambda *_, works=works: works)
+        monkeypatch.setattr("ftmodel.positions.flex_works", lambda *_, works=works: works)
         model.zero_grad()
         loss = training_loss(model, *given, numbered(LAYOUTS[1])).total
         loss.backward()
@@ -88,18 +88,18 @@ def test_one_position_has_a_row_of_the_dense_mask(make_model, on_cpu):
 
 
 def test_where_flex_attention_fails_the_mask_stays_dense():
-    assert not flex.flex_works(torch.device("cpu"), 16)
+    assert not attention.flex_works(torch.device("cpu"), 16)
     with pytest.warns(UserWarning, match="grow as T²: FlexAttention fails"):
-        assert not flex.flex_works(torch.device("cuda:99"), 16)
+        assert not attention.flex_works(torch.device("cuda:99"), 16)
 
 
 @pytest.mark.parametrize("compiling", [False, True])
 def test_on_a_gpu_flex_attention_is_compiled_once(monkeypatch, compiling):
     """By itself, unless the block around it is."""
     called = []
-    monkeypatch.setattr(flex, "flex_attention", lambda *_, **__: called.append("plain"))
-    monkeypatch.setattr(flex, "compiled", lambda: lambda *_, **__: called.append("compiled"))
+    monkeypatch.setattr(attention, "flex_attention", lambda *_, **__: called.append("plain"))
+    monkeypatch.setattr(attention, "compiled", lambda: lambda *_, **__: called.append("compiled"))
     monkeypatch.setattr(torch.compiler, "is_compiling", lambda: compiling)
     for on_gpu in (True, False):
-        flex.flex_attend(SimpleNamespace(is_cuda=on_gpu), None, None, None, True)
+        attention.flex_attend(SimpleNamespace(is_cuda=on_gpu), None, None, None, True)
     assert called == (["plain", "plain"] if compiling else ["compiled", "plain"])

@@ -4,10 +4,10 @@ import pytest
 import torch
 from torch.profiler import ProfilerActivity, profile
 
+from ftmodel.config import ModelConfig
 from ftmodel.kernels import product as products
-from ftmodel.kernels.install import use_kernels
 from ftmodel.kernels.product import Linear, product, slow_mkl, weight_gradient
-from ftmodel.model.config import ModelConfig
+from ftmodel.layers import use_kernels
 from ftmodel.model.free_transformer import FreeTransformer
 from ftmodel.model.objective import training_loss
 

@@ -5,13 +5,22 @@ from statistics import fmean
 import pytest
 import torch
 
+from ftmodel.cache import new_cache
+from ftmodel.inference import decoder
+from ftmodel.inference.decoder import (
+    FastDecoder,
+    Matrix,
+    PlainDecoder,
+    RoundedMatrix,
+    RoundedWeights,
+    bf16_products,
+    make_decoder,
+    matrix,
+)
 from ftmodel.inference.generate import generate
 from ftmodel.inference.passes import with_codes
-from ftmodel.kernels import product, weights
-from ftmodel.kernels.fast_decoder import FastDecoder, PlainDecoder, decoder
-from ftmodel.kernels.weights import Matrix, RoundedMatrix, RoundedWeights, bf16_products, matrix
-from ftmodel.model.cache import new_cache
-from ftmodel.model.mapper import pinned_noise
+from ftmodel.kernels import product
+from ftmodel.mapper import pinned_noise
 from tests.support.mutants import rejects
 from tests.support.passes import given_codes
 
@@ -20,7 +29,7 @@ needs_bf16 = pytest.mark.skipif(not bf16_products(), reason="this CPU does not m
 
 @pytest.fixture
 def everything_rounded(monkeypatch):
-    monkeypatch.setattr(weights, "LEAST_ROUNDED", 0)
+    monkeypatch.setattr(decoder, "LEAST_ROUNDED", 0)
 
 
 @rejects("Matrix.add_times: «add_→copy_»", "products that replace what they are added to")
@@ -30,7 +39,7 @@ def test_products_are_written_and_added_where_they_belong(rng, monkeypatch, kind
     if not torch.backends.mkldnn.is_available() or (kind == "rounded" and not bf16_products()):
         pytest.skip("a PyTorch without oneDNN, or a CPU that does not multiply bfloat16")
     monkeypatch.setattr(product, "ONEDNN", True)
-    monkeypatch.setattr(weights, "MIN_MULTIPLICATIONS", 0)
+    monkeypatch.setattr(decoder, "MIN_MULTIPLICATIONS", 0)
     weight, x = torch.randn(64, 32, generator=rng), torch.randn(3, 32, generator=rng)
     expected = x @ weight.t()
     close = {"atol": 0.15, "rtol": 0.02} if kind == "rounded" else {"atol": 1e-4, "rtol": 1e-5}
@@ -119,11 +128,11 @@ def test_rounded_weights_of_another_model_or_for_another_decoder(make_model, eve
     cache, zeros = new_cache(model.config, 12), torch.zeros(1, 4, dtype=torch.long)
     with_codes(model, zeros, zeros, cache=cache)
     rounded = RoundedWeights(model)
-    assert isinstance(decoder(model, cache, rounded=rounded), FastDecoder)
+    assert isinstance(make_decoder(model, cache, rounded=rounded), FastDecoder)
     with pytest.raises(ValueError, match="of the same model"):
-        decoder(other, cache, rounded=rounded)
+        make_decoder(other, cache, rounded=rounded)
     with torch.autocast("cpu", torch.bfloat16), pytest.raises(ValueError, match="in float32"):
-        decoder(model, cache, rounded=rounded)
+        make_decoder(model, cache, rounded=rounded)
 
 
 @pytest.mark.parametrize("flag", ["avx512_bf16", "amx_bf16", "avx512_f"])
@@ -133,6 +142,6 @@ def test_which_processors_multiply_bf16(monkeypatch, flag):
 
 
 def test_a_processor_that_does_not_multiply_bf16_is_named(make_model, monkeypatch):
-    monkeypatch.setattr(weights, "bf16_products", lambda: False)
+    monkeypatch.setattr(decoder, "bf16_products", lambda: False)
     with pytest.raises(ValueError, match="AVX512-BF16 or AMX"):
         RoundedWeights(make_model())

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
+from ftmodel.cache import new_cache
 from ftmodel.inference.passes import with_codes
-from ftmodel.model.cache import new_cache
 from ftmodel.model.objective import training_loss
 from tests.support.mutants import rejects
 from tests.support.passes import given_codes

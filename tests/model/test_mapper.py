@@ -4,9 +4,9 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from ftmodel.config import LatentDesign
 from ftmodel.designs.codebook import codebook
-from ftmodel.designs.design import LatentDesign
-from ftmodel.model.mapper import binary_mapper
+from ftmodel.mapper import binary_mapper
 from tests.support.mutants import rejects
 
 
@@ -66,7 +66,7 @@ def test_value_and_gradients_equal_the_dense_straight_through_form(
     rng, monkeypatch, bits, lead, block
 ):
     if block:
-        monkeypatch.setattr("ftmodel.model.mapper.CPU_BLOCK", block)
+        monkeypatch.setattr("ftmodel.mapper.CPU_BLOCK", block)
     inputs = problem(bits, rng, lead)
     expected = gradients(dense, *inputs)
     actual = gradients(mapped, *inputs)
@@ -126,7 +126,7 @@ def test_backward_never_makes_a_tensor_of_all_codes(
     rng, monkeypatch, half, bits, tokens, width, block
 ):
     """Which would be 65536 elements or more; allowed are blocks."""
-    monkeypatch.setattr("ftmodel.model.mapper.CPU_BLOCK", block)
+    monkeypatch.setattr("ftmodel.mapper.CPU_BLOCK", block)
     o, noise, table, rho = problem(bits, rng, lead=(tokens,), width=width, dtype=torch.float32)
     with torch.autocast("cpu", torch.bfloat16, enabled=half):
         loss = (mapped(o, noise, table.detach()) * rho).sum()

@@ -5,8 +5,8 @@ import copy
 import pytest
 import torch
 
-from ftmodel.kernels.flex import flex_works
-from ftmodel.model.mapper import binary_mapper
+from ftmodel.kernels.attention import flex_works
+from ftmodel.mapper import binary_mapper
 from ftmodel.model.objective import training_loss
 from pipelines.train.core.acceleration import blocks_of
 

@@ -5,7 +5,7 @@ import torch
 from torch.nn import functional as F
 
 from ftmodel.designs.hinge import free_bits
-from ftmodel.model.mapper import binary_mapper
+from ftmodel.mapper import binary_mapper
 from ftmodel.model.objective import kl_per_bit, training_loss
 from tests.support.mutants import rejects
 

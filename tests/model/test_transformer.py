@@ -8,9 +8,8 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from ftmodel.designs.design import LatentDesign
+from ftmodel.config import LatentDesign, ModelConfig
 from ftmodel.inference.passes import from_prior, with_codes
-from ftmodel.model.config import ModelConfig
 from ftmodel.model.free_transformer import FreeTransformer
 from tests.support.example import assert_same_gradients, example, example_of
 from tests.support.mutants import rejects

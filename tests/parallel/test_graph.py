@@ -4,7 +4,7 @@ from pathlib import Path
 
 import yaml
 
-from pipelines.parallel.graph import Graph, changed_stages, read_graph
+from pipelines.parallel.scheduler import Graph, changed_stages, read_graph
 from tests.support.project_copy import Project
 
 DIAMOND = Graph({"a": set(), "b": {"a"}, "c": {"a"}, "d": {"b", "c"}, "e": {"a"}}, {"a"})

@@ -10,8 +10,7 @@ from unittest.mock import Mock
 import pytest
 
 from pipelines.parallel import scheduler as scheduler_module
-from pipelines.parallel.graph import Graph
-from pipelines.parallel.scheduler import Scheduler, StageJob, error_of
+from pipelines.parallel.scheduler import Graph, Scheduler, StageJob, error_of
 from pipelines.parallel.screen import Screen
 from tests.support.mutants import rejects
 

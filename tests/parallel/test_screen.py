@@ -6,7 +6,7 @@ import re
 import pytest
 from rich.console import Console
 
-from pipelines.common.console import Bar
+from pipelines.host.console import Bar
 from pipelines.parallel import screen as screen_module
 from pipelines.parallel.screen import PROGRESS, Screen, duration, last_line
 

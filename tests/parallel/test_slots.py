@@ -2,8 +2,8 @@
 
 import pytest
 
-from pipelines.common.errors import UserError
 from pipelines.config.schema import Compute
+from pipelines.host.errors import UserError
 from pipelines.parallel import slots
 from pipelines.parallel.slots import make_slots
 from tests.support.arrivals import arrives

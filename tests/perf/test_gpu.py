@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 
+from ftmodel import positions
 from ftmodel.costs.training import memory
-from ftmodel.model import positions
 from perf import steps
 from perf.gpu import documents, gpu_tests, training_step
 from perf.gpu.peaks import peak

@@ -4,8 +4,8 @@ import pytest
 
 from perf.gpu import training_slice
 from pipelines import ROOT, doctor
-from pipelines.common.errors import UserError
 from pipelines.config.load import parse
+from pipelines.host.errors import UserError
 from tests.support.mutants import rejects
 
 

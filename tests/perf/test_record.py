@@ -19,7 +19,7 @@ from perf.gpu.training_step import QUICK_VOCABULARY
 from perf.record import Part
 from perf.steps import QUICK
 from pipelines import ROOT, doctor
-from pipelines.common.errors import UserError
+from pipelines.host.errors import UserError
 from tests.support.commands import call
 from tests.support.mutants import rejects
 

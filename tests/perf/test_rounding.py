@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from ftmodel.model.config import ModelConfig
+from ftmodel.config import ModelConfig
 from ftmodel.model.free_transformer import FreeTransformer
 from perf.rounding import arm_rows, in_float64, log_likelihoods
 from tests.support.example import example, example_config

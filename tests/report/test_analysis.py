@@ -8,16 +8,14 @@ from unittest.mock import Mock
 import pytest
 
 from ftmodel.designs.hinge import LN2
-from ftmodel.synthetic.target_scores import Scores
+from ftmodel.synthetic.target import Scores
 from pipelines.artifacts.curve import CurveRow
 from pipelines.compare import comparison
 from pipelines.config.schema import EvaluationConfig
-from pipelines.report import analysis
-from pipelines.report.benchmarks import table
-from pipelines.report.headline import picture
+from pipelines.report import analysis, benchmarks
 from pipelines.report.sections import all_sections
 from pipelines.report.tables import arm_row, curve_rows, kl_share, sampling, summary, summary_row
-from pipelines.report.verdicts import findings
+from pipelines.report.verdicts import findings, picture
 from tests.compare.made_up import baseline, free_transformer
 from tests.support.mutants import rejects
 from tests.support.pages import by_name, tables
@@ -36,12 +34,12 @@ def test_every_comparison_is_computed_once_a_report(tmp_path, monkeypatch):
     for name in ("base", "free"):
         write_suite(tmp_path, name, {"facts": task(0.3)})
     once = [watched(analysis, "compare"), watched(analysis, "benchmarks")]
-    once.append(watched(table, "score_error"))
+    once.append(watched(benchmarks, "score_error"))
     budgets, bounds = watched(analysis, "budget_table"), watched(comparison, "contrast_bounds")
     shared = analysis_of(tmp_path)
     with in_folder(tmp_path):
         assert picture(shared) and all_sections(shared)
-        found = [by_name(table) for table in tables(findings(shared))]
+        found = [by_name(benchmarks) for benchmarks in tables(findings(shared))]
     cells = [row.get("benchmarks against the baseline") for rows in found for row in rows.values()]
     assert cells == ["–", "no difference on 1, of 1", None, None]  # where a suite was
     assert shared.comparisons_made == 3

@@ -3,7 +3,7 @@
 import pytest
 from matplotlib.figure import Figure
 
-from pipelines.report import markdown
+from pipelines.report import blocks
 from pipelines.report.blocks import (
     NOT_COMPARABLE,
     Picture,
@@ -11,12 +11,13 @@ from pipelines.report.blocks import (
     Section,
     Table,
     Text,
+    escaped,
     figures,
     fold,
+    markdown_of,
     side_by_side,
 )
 from pipelines.report.html import character_kinds, html
-from pipelines.report.markdown import escaped, written
 from pipelines.report.page import TEMPLATES
 from tests.support.mutants import rejects
 
@@ -24,21 +25,21 @@ HOSTILE = "<script>x()</script>\n\n<img src=x onerror=x()> ```\n````\n</pre></de
 
 
 def page(*blocks, **images):
-    return html(written(blocks), images)
+    return html(markdown_of(blocks), images)
 
 
 def test_a_section_is_found_by_its_name():
     topic = Section("topic", "A topic", [Text("Words.")])
     link = "[How to read it](../../docs/report.md#a-topic)"
-    assert markdown.section(topic) == f"## A topic\n<!-- topic -->\n\n{link}\n\nWords."
-    assert '<h2 id="topic">A topic</h2>' in html(markdown.section(topic), {})
+    assert blocks.section_markdown(topic) == f"## A topic\n<!-- topic -->\n\n{link}\n\nWords."
+    assert '<h2 id="topic">A topic</h2>' in html(blocks.section_markdown(topic), {})
     assert "<!--" not in html("<!-- other -->", {}).replace("<!-- other -->", "")
 
 
 def test_columns_of_numbers_end_on_the_right_and_rows_have_a_head_and_may_be_below_others():
     rows = [["a", "−0.5 ± 0.1", "of b"], ["↳ b", "–", "1 of c"]]
     table = Table(["arm", "bound", "kind"], rows)
-    head, sides, first, *_ = written([table]).splitlines()
+    head, sides, first, *_ = markdown_of([table]).splitlines()
     assert (head, sides) == ("| arm | bound | kind |", "| --- | ---: | --- |")
     assert first == "| a | −0.5 ± 0.1 | of b |"
     made = page(table)
@@ -50,7 +51,7 @@ def test_figures_are_found_within_other_blocks_and_have_their_description_below(
     deep, shown = (Picture(name, Figure(), f"What {name} shows") for name in ("deep", "shown"))
     blocks = [shown, fold("More", [side_by_side([[deep]])])]
     assert [each.name for each in figures(blocks)] == ["shown", "deep"]
-    assert written([shown]) == "![What shown shows](figures/shown.png)"
+    assert markdown_of([shown]) == "![What shown shows](figures/shown.png)"
     made = page(*blocks, **{"shown.png": "data:1", "deep.png": "data:2"})
     assert '<img src="data:1" alt="What shown shows" /><small>What shown shows</small>' in made
     assert "<details><summary>More</summary>" in made and "data:2" in made
@@ -63,7 +64,7 @@ def test_of_html_nothing_but_ours_stays():
         assert not any(tag in made for tag in ("<script", "<img", "<b ", "<details", "<div"))
 
 
-@rejects("markdown.one: «max(3, longest + 1)→3»", "a text that ends its own fence")
+@rejects("blocks.block_markdown: «max(3, longest + 1)→3»", "a text that ends its own fence")
 @rejects("html.samples: «escape(text, quote=False)→text»", "what a model writes put on a page")
 @pytest.mark.parametrize("kind", ["sample", "fresh"])
 def test_what_a_model_writes_is_shown_as_it_is(kind):

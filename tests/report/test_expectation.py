@@ -8,7 +8,7 @@ from math import nan
 import pytest
 import yaml
 
-from pipelines.artifacts.preregistration import Preregistration
+from pipelines.artifacts.checkpoint import Preregistration
 from pipelines.config.schema import Bound, Expectation
 from pipelines.report.expectation import Statement, statement
 from pipelines.report.verdicts import find

@@ -3,7 +3,7 @@
 import json
 import re
 
-from pipelines.report.explorer import explorer_families, generations
+from pipelines.report.html import explorer_families, generations
 from tests.compare.made_up import baseline
 from tests.support.mutants import rejects
 from tests.support.pages import numbers
@@ -36,7 +36,7 @@ def test_every_arm_of_a_data_set_has_the_same_prompts_and_is_shown_by_its_first_
     "explorer.html.jinja: tojson «→| string | replace('\\\\u003c', '<') | safe »",
     "what a model writes put into the page as it is",
 )
-@rejects("explorer.generations: «printable→str», g.fresh", "a model's control characters")
+@rejects("html.generations: «printable→str», g.fresh", "a model's control characters")
 def test_what_a_model_writes_cannot_leave_the_data(small):
     page = (small / "explorer.html").read_text()
     assert page.count("</script>") == 2 and "<img" not in page and "\x04" not in page

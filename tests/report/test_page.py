@@ -5,7 +5,7 @@ import shutil
 from html import unescape
 from pathlib import Path
 
-from pipelines.report.markdown import anchor
+from pipelines.report.blocks import anchor
 from pipelines.report.sections.figure4 import read_paper
 from tests.support.mutants import rejects
 from tests.support.pages import check_report

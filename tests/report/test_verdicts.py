@@ -7,7 +7,7 @@ from unittest.mock import Mock
 
 import pytest
 
-from pipelines.compare.use_of_z import uses_of_z
+from pipelines.compare.comparison import uses_of_z
 from pipelines.config.schema import EvaluationConfig
 from pipelines.report.analysis import Analysis
 from pipelines.report.sections.kappa import collapse_at_large_kappa, direction, kappa

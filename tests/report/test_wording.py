@@ -5,7 +5,7 @@ from math import nan
 import pytest
 
 from ftmodel.analysis.differences import Difference, SeedError
-from pipelines.artifacts.estimate import Estimate
+from pipelines.artifacts.results import Estimate
 from pipelines.compare.arms import OverSeeds
 from pipelines.report.wording import (
     count,

@@ -9,9 +9,10 @@ import pytest
 import torch
 from hypothesis import example, given, strategies as st
 
-from pipelines.common.errors import UserError
 from pipelines.common.rng_streams import Purpose, philox, stream_seed
+from pipelines.host.errors import UserError
 from pipelines.suite.batching import (
+    Decoding,
     Opening,
     Question,
     batches_of_openings,
@@ -23,7 +24,6 @@ from pipelines.suite.batching import (
     padded,
     token_generator,
 )
-from pipelines.suite.decoding import Decoding
 from tests.support.mutants import rejects
 
 lengths = st.integers(1, 30)

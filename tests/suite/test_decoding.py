@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from pipelines.common.errors import UserError
-from pipelines.suite.decoding import Decoding, Ending, read_settings
+from pipelines.host.errors import UserError
+from pipelines.suite.batching import Decoding, Ending, read_settings
 
 DRAWN = {"do_sample": True, "temperature": 0.8}
 

@@ -11,13 +11,12 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from ftmodel.inference.generate import generate
+from ftmodel.inference.decoder import bf16_products
+from ftmodel.inference.generate import generate, sample_token
 from ftmodel.inference.passes import with_codes
-from ftmodel.inference.sampling import sample_token
-from ftmodel.kernels.weights import bf16_products
-from pipelines.common.errors import UserError
 from pipelines.common.rng_streams import Purpose, philox
 from pipelines.config.suite import Scoring, Weights
+from pipelines.host.errors import UserError
 from pipelines.suite.batching import digest
 from tests.support.arrivals import arrives
 from tests.support.benchmark_models import (
@@ -250,7 +249,7 @@ def test_text_is_generated_with_the_weights_asked_for(make_lm, monkeypatch):
 
 @arrives("suite", "weights")
 def test_weights_that_the_processor_does_not_multiply_are_refused(make_lm, monkeypatch):
-    monkeypatch.setattr("ftmodel.kernels.weights.bf16_products", lambda: False)
+    monkeypatch.setattr("ftmodel.inference.decoder.bf16_products", lambda: False)
     with pytest.raises(UserError, match=r"^suite\.weights: bf16: it needs .* AVX512-BF16 or AMX$"):
         make_lm(weights=Weights.bf16)
 

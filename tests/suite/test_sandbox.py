@@ -17,8 +17,8 @@ from textwrap import indent
 import psutil
 import pytest
 
-from pipelines.common.atomic_files import ROOT
-from pipelines.common.errors import UserError
+from pipelines.host.errors import UserError
+from pipelines.host.files import ROOT
 from pipelines.suite.sandbox import run as sandbox
 from pipelines.suite.sandbox.run import Limits, Verdict, run_program, run_programs, unavailable
 from pipelines.suite.sandbox.syscalls import BY_ARGUMENT, OPENING, numbers

@@ -13,16 +13,15 @@ import yaml
 
 from pipelines import inputs
 from pipelines.artifacts.checkpoint import load_model
-from pipelines.artifacts.paths import checkpoint_path
 from pipelines.artifacts.run_spec import RunSpec
 from pipelines.artifacts.suite_results import TaskResult
-from pipelines.common.atomic_files import ROOT
-from pipelines.common.errors import UserError
 from pipelines.config.load import load_experiment
 from pipelines.config.suite import SuiteTask
-from pipelines.suite import benchmark_data, stage as suite, task_index
-from pipelines.suite.progress import Progress
-from pipelines.suite.stage import decisive, score_run
+from pipelines.host.errors import UserError
+from pipelines.host.files import ROOT
+from pipelines.host.paths import checkpoint_path
+from pipelines.suite import benchmark_data, stage as suite
+from pipelines.suite.stage import Progress, decisive, score_run
 from pipelines.suite.tasks import Outcome
 from tests.support.arrivals import arrives
 from tests.support.mutants import rejects
@@ -240,7 +239,7 @@ def test_each_setting_of_the_suite_the_task_the_model_and_the_budget_decides_wha
 def test_what_was_kept_of_other_code_versions_or_data_is_not_taken(kept, monkeypatch, tmp_path):
     ask, _ = kept
     shutil.copytree(ROOT / "tasks", tmp_path / "edited")
-    monkeypatch.setattr(task_index, "OURS", tmp_path / "edited")
+    monkeypatch.setattr(benchmark_data, "OURS", tmp_path / "edited")
     benchmark_data.FETCHED.parent.mkdir(parents=True)
 
     def fetched(**revisions):
@@ -322,9 +321,9 @@ ONCE = {"samples": 3, "k": [1], "temperatures": [0.5], "tasks": ["passages"]}
     ],
 )
 def test_mistakes_are_named_before_anything_is_trained(look, changes, message, monkeypatch):
-    index = task_index.index
+    index = benchmark_data.index
     # indexing the whole harness takes 15 seconds
-    monkeypatch.setattr(task_index, "index", lambda everything: index(False))
+    monkeypatch.setattr(benchmark_data, "index", lambda everything: index(False))
     look()  # what is right is known from now on
     with pytest.raises(UserError, match=rf"suite\.{message}"):
         look(**changes)

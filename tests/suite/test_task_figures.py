@@ -8,8 +8,7 @@ import pytest
 from lm_eval.tasks import TaskManager
 
 from pipelines.suite import benchmark_data, tasks
-from pipelines.suite.task_figures import standard_error, undecided
-from pipelines.suite.tasks import run_task
+from pipelines.suite.tasks import run_task, standard_error, undecided
 from tests.support.benchmark_models import Scripted, entry, settings
 
 

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from datasets import Dataset, DatasetDict
 
-from pipelines.common.errors import UserError
-from pipelines.report.benchmarks.paper_tables import paper_name, read_tables
-from pipelines.suite import benchmark_data, task_index, tasks
-from pipelines.suite.task_index import check_file, check_names
+from pipelines.host.errors import UserError
+from pipelines.report.benchmarks import paper_name, read_tables
+from pipelines.suite import benchmark_data, tasks
+from pipelines.suite.benchmark_data import check_file, check_names
 from pipelines.suite.tasks import Skipped, run_task
 from tests.support.arrivals import arrives
 from tests.support.benchmark_models import (
@@ -137,7 +137,7 @@ def choice_docs(*choices):
     return {"test": [doc | {"answer": 0} for doc in docs]}
 
 
-@rejects("task_figures.undecided: «len→lambda c: len(c.encode())»,", "bytes for characters")
+@rejects("tasks.undecided: «len→lambda c: len(c.encode())»,", "bytes for characters")
 @pytest.mark.parametrize("key, undecided", [("acc,none", 3 / 6), ("acc_norm,none", 2 / 6)])
 def test_undecided_where_noise_may_swap_the_two_best(given, key, undecided):
     values = {
@@ -275,8 +275,8 @@ def test_zero_shots_are_not_the_tasks_own_number(shots, own, expected):
 
 @arrives("suite_task", "task")
 def test_a_task_that_nobody_knows_is_named(monkeypatch):
-    index = task_index.index
-    monkeypatch.setattr(task_index, "index", lambda everything: index(False))  # else 15 seconds
+    index = benchmark_data.index
+    monkeypatch.setattr(benchmark_data, "index", lambda everything: index(False))  # else 15 seconds
     with pytest.raises(UserError, match=r"^suite\.tasks\.x\.task: 'ft_wrods'"):
         run_task(Scripted(), "x", entry("ft_wrods", "acc,none"), settings())
 
@@ -291,13 +291,13 @@ def test_any_task_of_the_harness_may_be_named():
 
 
 def test_names_of_the_suites_need_no_index_of_the_harness(monkeypatch):
-    index = task_index.index
+    index = benchmark_data.index
 
     def small(everything):
         assert not everything
         return index(everything)
 
-    monkeypatch.setattr(task_index, "index", small)
+    monkeypatch.setattr(benchmark_data, "index", small)
     for suite in (MINI, PAPER):
         check_names({key: spec.task for key, spec in suite.items()})
         for key, spec in suite.items():
@@ -483,7 +483,7 @@ def test_human_eval_plus_runs_programs_whose_failures_the_log_names(given, sandb
     assert scores == [1.0, 0.0] and figures.shots == 0
 
 
-@rejects('code_tasks.mbpp: "]«→[:1]»]', "a program of MBPP passes by its first test")
+@rejects('tasks.mbpp: "]«→[:1]»]', "a program of MBPP passes by its first test")
 def test_mbpp(given, sandbox):
     def doc(number):
         return dict(

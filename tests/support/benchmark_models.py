@@ -12,8 +12,8 @@ import yaml
 from lm_eval.api.instance import Instance
 from lm_eval.api.model import LM
 
-from pipelines.common.atomic_files import ROOT
 from pipelines.config.suite import Suite, SuiteTask
+from pipelines.host.files import ROOT
 from pipelines.suite.lm import FreeTransformerLM
 
 END = "<|endoftext|>"

@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from ftmodel.designs.design import LatentDesign
+from ftmodel.config import LatentDesign
+from ftmodel.mapper import code_probabilities
 from ftmodel.model.free_transformer import FreeTransformer
-from ftmodel.model.mapper import code_probabilities
 from ftmodel.model.objective import Loss
 
 

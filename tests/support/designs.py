@@ -5,7 +5,7 @@ if any design may have both.
 from itertools import combinations, product
 from random import Random
 
-from ftmodel.designs.design import KINDS, LatentDesign
+from ftmodel.config import KINDS, LatentDesign
 
 EVERY = 3
 

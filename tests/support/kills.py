@@ -4,7 +4,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from pipelines.train.core.checkpoint_callback import Checkpoints
+from pipelines.train.core.callbacks import Checkpoints
 
 
 def at_step(patch, step, act):

@@ -8,7 +8,7 @@ from typing import Any
 from matplotlib.artist import getp
 from matplotlib.axes import Axes
 
-from pipelines.report import markdown
+from pipelines.report import blocks
 from pipelines.report.analysis import Analysis
 from pipelines.report.blocks import Block, Group, Section, Table
 from pipelines.report.sections import TOPICS, Topic
@@ -19,7 +19,7 @@ EXPECTED = Path(__file__).parents[1] / "report/expected"
 def text_of(topic: Topic, analysis: Analysis) -> str:
     """What report.md says of a topic."""
     title, _ = TOPICS[topic.__name__]
-    return markdown.section(Section(topic.__name__, title, topic(analysis)))
+    return blocks.section_markdown(Section(topic.__name__, title, topic(analysis)))
 
 
 def tables(blocks: Sequence[Block]) -> Iterator[Table]:

@@ -8,7 +8,7 @@ from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from transformers import AutoModelForCausalLM, dynamic_module_utils
 
-from pipelines.export import free_transformer
+from pipelines.export import hugging_face
 
 
 @contextmanager
@@ -37,7 +37,7 @@ def export(model, folder, shards=None):
     """A model as a folder, by default with words for tokens and none that ends a text."""
     folder.mkdir()
     vocab_size = model.embedding.num_embeddings
-    free_transformer.write(folder, model, shards or numbers(vocab_size), "# a model\n")
+    hugging_face.write_free_transformer(folder, model, shards or numbers(vocab_size), "# a model\n")
     return folder
 
 

@@ -13,10 +13,9 @@ from unittest.mock import patch
 import yaml
 from omegaconf import OmegaConf
 
-from pipelines.artifacts.checkpoint import Manifest
+from pipelines.artifacts.checkpoint import Manifest, settings_hash
 from pipelines.artifacts.curve import CurveRow, write_curve
-from pipelines.artifacts.manifest import settings_hash
-from pipelines.artifacts.result_files import write
+from pipelines.artifacts.results import write_json
 from pipelines.artifacts.run_results import read_runs
 from pipelines.artifacts.run_spec import RunSpec
 from pipelines.artifacts.suite_results import TaskResult
@@ -199,7 +198,7 @@ def write_tokens(folder: Path) -> None:
     """What the report reads of a text's tokens."""
     folder.mkdir(parents=True, exist_ok=True)
     write_metadata(folder, TOKENS)
-    write(folder / "overlap.json", Overlap(13, 40, 1, 2000, 50, True))
+    write_json(folder / "overlap.json", Overlap(13, 40, 1, 2000, 50, True))
 
 
 def task(value: float, se: float | None = 0.02, **changes: Any) -> dict[str, Any]:

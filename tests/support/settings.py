@@ -14,11 +14,11 @@ import pytest
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import DictConfig, OmegaConf
 
-from pipelines.common.errors import UserError
-from pipelines.compose import compose_config
+from pipelines.config.compose import compose_config
 from pipelines.config.derived import trainings
 from pipelines.config.load import parse
 from pipelines.config.schema import Experiment
+from pipelines.host.errors import UserError
 from tests import ROOT
 
 

@@ -8,11 +8,10 @@ import torch
 from mlflow import MlflowClient
 
 from pipelines.artifacts.checkpoint import read_checkpoint
-from pipelines.artifacts.paths import checkpoint_path
 from pipelines.artifacts.run_spec import RunSpec
 from pipelines.config.load import load_experiment
-from pipelines.train.core.manifest import make_manifest
-from pipelines.train.core.publish import publish
+from pipelines.host.paths import checkpoint_path
+from pipelines.train.core.segments import make_manifest, publish
 from pipelines.train.core.trainer import fit
 
 RUN = "free_k1_8"

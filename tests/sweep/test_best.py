@@ -7,11 +7,10 @@ from omegaconf import OmegaConf
 from ray.exceptions import ActorDiedError, RayTaskError
 
 from pipelines.artifacts.results import Estimate
-from pipelines.common.errors import UserError
-from pipelines.compose import compose_config
+from pipelines.config.compose import compose_config
 from pipelines.config.load import parse
-from pipelines.sweep.best import best_arms, best_path, check_replaceable, write_best
-from pipelines.sweep.outcome import (
+from pipelines.host.errors import UserError
+from pipelines.sweep.plan import (
     BOUND,
     DONE,
     ERROR,
@@ -21,6 +20,7 @@ from pipelines.sweep.outcome import (
     TrialOutcome,
     trial_table,
 )
+from pipelines.sweep.tune import best_arms, best_path, check_replaceable, write_best
 from tests.support.arrivals import arrives
 from tests.support.mutants import rejects
 from tests.support.sweeps import plan_of
@@ -44,7 +44,7 @@ def kappa():
 
 
 @arrives("sweep", "best")
-@rejects("best.best_arms: «fmean→min»(", "the best setting chosen by its luckiest seed")
+@rejects("tune.best_arms: «fmean→min»(", "the best setting chosen by its luckiest seed")
 def test_the_best_settings_have_the_lowest_means_over_seeds_and_the_best_baseline_is_one(kappa):
     outcomes = outcomes_of(kappa, BOUNDS | {None: 0.95})
     lucky = next(i for i, each in enumerate(outcomes) if each.name == "kappa_bits_8_seed_2")
@@ -72,7 +72,7 @@ DESIGN = ("+space.architecture.latent.map.grid_search=[linear]", "evaluation.iwa
 
 
 @arrives("sweep", "best_seeds")
-@rejects("best.write_best: «1 + max→min»", "the best trained with the seeds that chose them")
+@rejects("tune.write_best: «1 + max→min»", "the best trained with the seeds that chose them")
 @pytest.mark.parametrize("overrides", [(), TEXT, DESIGN, ("+space.run.latent_bits.choice=[3]",)])
 def test_the_experiment_trains_the_very_settings_with_seeds_that_no_trial_had(conf, overrides):
     plan = plan_of("best_seeds=4", *overrides)

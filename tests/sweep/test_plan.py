@@ -12,15 +12,12 @@ import pytest
 import torch
 import yaml
 
-from ftmodel.designs.design import LatentDesign
+from ftmodel.config import LatentDesign
 from pipelines.artifacts.run_spec import RunSpec
-from pipelines.common.errors import UserError
-from pipelines.config.init_from import InitFrom
-from pipelines.config.schema import Run, Schedule
+from pipelines.config.schema import InitFrom, Run, Schedule
+from pipelines.host.errors import UserError
 from pipelines.sweep import tune as sweep
-from pipelines.sweep.plan import LATENT_SETTINGS, trial_name
-from pipelines.sweep.schema import Sweep
-from pipelines.sweep.space import KEY_GROUPS, read_space
+from pipelines.sweep.plan import KEY_GROUPS, LATENT_SETTINGS, Sweep, read_space, trial_name
 from pipelines.train.core.segments import Start, segments
 from pipelines.train.core.trainer import Process, SegmentTraining
 from tests.support.arrivals import arrives

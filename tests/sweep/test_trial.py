@@ -11,14 +11,14 @@ import pytest
 from pipelines.artifacts.results import Estimate
 from pipelines.artifacts.run_results import read_run
 from pipelines.artifacts.run_spec import RunSpec
-from pipelines.common.errors import UserError
 from pipelines.config.load import load_experiment
-from pipelines.sweep import mlflow_runs, trial
-from pipelines.sweep.mlflow_runs import close_parent, end_trial, is_trained, nest, open_parent
-from pipelines.sweep.outcome import BOUND, DONE, ERROR, FRACTION, TRAINING_BOUND, TrialOutcome
+from pipelines.host.errors import UserError
+from pipelines.sweep import trial
+from pipelines.sweep.plan import BOUND, DONE, ERROR, FRACTION, TRAINING_BOUND, TrialOutcome
+from pipelines.sweep.trial import close_parent, end_trial, is_trained, nest, open_parent
 from pipelines.tracking.journal import Journal, journals, read_journal
 from pipelines.tracking.live import Tracking
-from pipelines.train.core.manifest import make_manifest
+from pipelines.train.core.segments import make_manifest
 from tests.support.arrivals import arrives
 from tests.support.mutants import rejects
 from tests.support.settings import composed_by_hydra
@@ -176,7 +176,7 @@ def test_runs_are_nested_also_when_the_parent_is_sent_later(workspace, monkeypat
     settings = {NAME: {"optim.lr": 0.002}}
     plan = SimpleNamespace(name="s", experiment="smoke", settings=settings)
     with monkeypatch.context() as patch:
-        patch.setattr(mlflow_runs, "Tracking", later := Mock())
+        patch.setattr(trial, "Tracking", later := Mock())
         open_parent(plan)
         open_parent(plan)  # the same command again
     (first, note), (parent, _) = [call.args for call in later.call_args_list]

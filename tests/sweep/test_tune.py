@@ -13,14 +13,13 @@ import psutil
 import pytest
 from ray.tune.schedulers import FIFOScheduler
 
-from pipelines.artifacts.paths import resume_folder
 from pipelines.artifacts.run_spec import RunSpec
 from pipelines.cluster import connection as cluster
-from pipelines.common.errors import UserError
 from pipelines.config.schema import Compute
+from pipelines.host.errors import UserError
+from pipelines.host.paths import resume_folder
 from pipelines.sweep import tune as sweep
-from pipelines.sweep.asha import make_scheduler
-from pipelines.sweep.outcome import BOUND, ERROR, FRACTION, TRAINING_BOUND
+from pipelines.sweep.plan import BOUND, ERROR, FRACTION, TRAINING_BOUND, make_scheduler
 from tests.support.arrivals import arrives
 from tests.support.mutants import rejects
 from tests.support.project_copy import Project
@@ -319,7 +318,7 @@ def test_a_killed_sweep_goes_on_to_a_good_a_bad_and_a_failing_trial(tmp_path, mo
     assert parent.data.tags["best.trial"] == "lr_0p003"
     bound = trials["lr_0p003"].data.metrics["bound/bits_per_token"]
     assert parent.data.tags["best.bound"].startswith(f"{bound:.4f} ± ")
-    project.ok("python", "-m", "pipelines.compose", "experiment=smoke_best")
+    project.ok("python", "-m", "pipelines.config.compose", "experiment=smoke_best")
     assert "lr: 0.003" in (project.folder / "params.yaml").read_text()
     again = project.stage("sweep", *command)
     assert "3 trials, 2 ended before" in again.stdout  # the one that failed is tried again

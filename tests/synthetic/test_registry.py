@@ -5,7 +5,7 @@ from math import factorial, log, perm
 import pytest
 import torch
 
-from ftmodel.synthetic.registry import PROCESSES
+from ftmodel.synthetic import PROCESSES
 
 N = 4000
 

@@ -7,8 +7,7 @@ from math import log
 import pytest
 import torch
 
-from ftmodel.synthetic import reviews
-from ftmodel.synthetic.registry import PROCESSES
+from ftmodel.synthetic import PROCESSES, reviews
 from ftmodel.synthetic.reviews import ADJECTIVES, ADVERBS, NOUNS, ROW, SHAPES, SYMBOLS
 
 SENTENCE = {  # P(sentence) but for the adjective, which has 0.8 / 4 or 0.2 / 4

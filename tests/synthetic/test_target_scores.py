@@ -5,13 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from ftmodel.synthetic.target_scores import (
-    is_valid,
-    mean_position,
-    noise_overlap,
-    score_groups,
-    spread,
-)
+from ftmodel.synthetic.target import is_valid, mean_position, noise_overlap, score_groups, spread
 
 SAMPLES = Path(__file__).parents[2] / "docs/paper/figure4_samples.txt"
 

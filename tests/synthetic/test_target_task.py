@@ -7,7 +7,7 @@ import pytest
 import torch
 from scipy.stats import chisquare
 
-from ftmodel.synthetic.target_task import (
+from ftmodel.synthetic.target import (
     ALPHABET,
     decode,
     encode,
@@ -42,7 +42,7 @@ def slow_log_probability(text):
 @pytest.fixture
 def clean(monkeypatch):
     """The task without noise, where letter and start can be read off."""
-    monkeypatch.setattr("ftmodel.synthetic.target_task.NOISE", 0.0)
+    monkeypatch.setattr("ftmodel.synthetic.target.NOISE", 0.0)
 
 
 def test_starts_are_where_the_targets_are(clean, rng):
@@ -84,7 +84,7 @@ def test_log_probability_equals_a_slow_sum_over_starts(rng):
 def test_probabilities_of_all_sequences_sum_to_one(monkeypatch):
     """The task shrunk to 5 characters and a target of 2: every text over four characters."""
     for name, value in {"LENGTH": 5, "TARGET": 2, "STARTS": 4}.items():
-        monkeypatch.setattr(f"ftmodel.synthetic.target_task.{name}", value)
+        monkeypatch.setattr(f"ftmodel.synthetic.target.{name}", value)
     texts = ["A>" + "".join(body) for body in product("AB_!", repeat=5)]
     log_p = exact_log_probability(torch.stack([encode(t) for t in texts]))
     assert sum(map(exp, log_p.tolist())) == pytest.approx(1, abs=1e-12)

@@ -10,15 +10,15 @@ from unittest.mock import Mock
 
 import pytest
 
-from ftmodel.synthetic.registry import PROCESSES
+from ftmodel.synthetic import PROCESSES
 from pipelines.artifacts import corpus
 from pipelines.artifacts.tokens.byte_tokenizer import CHARACTERS, ByteTokenizer
 from pipelines.artifacts.tokens.shards import Shards
 from pipelines.artifacts.tokens.token_file import TokenFile
 from pipelines.cluster.workers import run_tasks
-from pipelines.common.errors import UserError
 from pipelines.config.data import ProcessData, TextData
-from pipelines.tokenize import build as stage, encode, pieces, vocabulary
+from pipelines.host.errors import UserError
+from pipelines.tokenize import build as stage, encode, vocabulary
 from pipelines.tokenize.build import tokenize
 from pipelines.tokenize.encode import Task, tokenize_part
 from pipelines.tokenize.vocabulary import text_tokenizer, train_bpe, training_sample
@@ -105,8 +105,8 @@ def test_the_number_of_processes_changes_no_byte(source, tmp_path):
 
 def test_a_long_document_is_encoded_in_pieces_that_keep_all_cores_busy(tmp_path, monkeypatch):
     """The texts of a batch are shared out among them."""
-    assert encode.ENCODED_BYTES // pieces.PIECE == 16
-    monkeypatch.setattr(pieces, "PIECE", 50)
+    assert encode.ENCODED_BYTES // vocabulary.PIECE == 16
+    monkeypatch.setattr(vocabulary, "PIECE", 50)
     monkeypatch.setattr(encode, "ENCODED_BYTES", 16 * 50)
     batches = []
     inherited = ByteTokenizer.encode_batch

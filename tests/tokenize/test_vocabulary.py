@@ -8,7 +8,7 @@ import pytest
 from tokenizers import Tokenizer, models, pre_tokenizers as pre
 
 from pipelines.artifacts.tokens.byte_tokenizer import CHARACTERS
-from pipelines.common.errors import UserError
+from pipelines.host.errors import UserError
 from pipelines.tokenize.vocabulary import RARE, adopt, byte_exact, symbol_tokenizer, train_bpe
 from tests.support.tokenizers import (
     END,

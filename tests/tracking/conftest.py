@@ -10,11 +10,11 @@ from mlflow.exceptions import MlflowException
 
 from pipelines.artifacts import results
 from pipelines.artifacts.checkpoint import peek
-from pipelines.artifacts.paths import checkpoint_path, published_journal, results_folder
 from pipelines.artifacts.run_spec import RunSpec
 from pipelines.artifacts.suite_results import SuiteBudget, SuiteResults, TaskResult, TaskScore
 from pipelines.config.load import load_experiment
 from pipelines.evaluate.stage import measure
+from pipelines.host.paths import checkpoint_path, published_journal, results_folder
 from pipelines.tracking.measured import read_tracked
 from pipelines.tracking.store import Store
 from pipelines.tracking.sync import Sync, sync_stage
@@ -71,7 +71,7 @@ def score():
     (folder / "suite_samples").mkdir(exist_ok=True)
     (folder / "suite_samples/words.jsonl.gz").write_bytes(b"samples")
     scored = suite_results(manifest(), (BUDGET, BUDGET, 0.25), (TOKENS, TOKENS, 0.5))
-    results.write(folder / "suite.json", scored)
+    results.write_json(folder / "suite.json", scored)
     sync_stage(RunSpec(settings(), RUN))
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from pipelines.tracking import live
 from pipelines.tracking.sync import Sync
-from pipelines.train.core.curve_callback import CurveCallback
+from pipelines.train.core.callbacks import CurveCallback
 from tests.support.project_copy import wait_for
 from tests.support.training import train_run
 from tests.tracking.conftest import check_complete

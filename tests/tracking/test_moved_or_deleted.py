@@ -8,7 +8,7 @@ import pytest
 from mlflow import MlflowClient
 from mlflow.exceptions import MlflowException
 
-from pipelines.tracking import registry, sync as tracking_sync
+from pipelines.tracking import sync as tracking_sync
 from pipelines.tracking.__main__ import main
 from pipelines.tracking.store import Store, store_uri
 from pipelines.tracking.sync import Sync
@@ -35,7 +35,7 @@ def test_a_copy_writes_nothing_into_the_original_and_finds_its_own_artifacts(ori
     export = project / "exports/smoke/model"
     export.mkdir(parents=True)
     (export / "config.json").write_text("{}")
-    entry = registry.ModelEntry(manifest())
+    entry = tracking_sync.ModelEntry(manifest())
     said = entry.hold(export.relative_to(project))
     assert said == f"models:/{entry.id}: in MLflow, the tag `exported` names it"
     model = MlflowClient(store_uri()).get_logged_model(entry.id)
@@ -47,7 +47,7 @@ def test_a_copy_writes_nothing_into_the_original_and_finds_its_own_artifacts(ori
 def test_a_server_that_takes_files_gets_them_and_each_again_when_it_changes(project, monkeypatch):
     """Its place for them is not of this machine."""
     (project / "mlflow.db").unlink()
-    for module in (tracking_sync, registry):
+    for module in (tracking_sync,):
         monkeypatch.setattr(module, "is_local_uri", lambda place: False)
     details = Path("results/smoke", RUN, "details.json")
     for end in ("\n", "\n\n"):
@@ -62,7 +62,7 @@ def test_a_server_that_takes_files_gets_them_and_each_again_when_it_changes(proj
     export = project / "exported"
     export.mkdir()
     (export / "config.json").write_text("{}")
-    entry = registry.ModelEntry(manifest())
+    entry = tracking_sync.ModelEntry(manifest())
     assert entry.hold(export) == f"models:/{entry.id}: the same, in MLflow"
     assert [file.path for file in client.list_logged_model_artifacts(entry.id)] == ["config.json"]
 
@@ -75,7 +75,7 @@ def test_an_experiment_deleted_while_a_run_goes_on_is_restored_by_the_next_try(p
     client, (known,) = tracked_runs()
     run.add("late", {"figure": 1.0}, 1, run.started)
     with pytest.MonkeyPatch.context() as patch:  # between two calls of a sync
-        patch.setattr(sync.store, "experiment_id", lambda name: known.info.experiment_id)
+        patch.setattr(tracking_sync.store, "experiment_id", lambda name: known.info.experiment_id)
         client.delete_experiment(known.info.experiment_id)
         with pytest.raises(MlflowException):
             sync(run)

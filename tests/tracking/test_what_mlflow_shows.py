@@ -14,25 +14,27 @@ from mlflow.exceptions import MlflowException
 from mlflow.system_metrics.metrics.cpu_monitor import CPUMonitor
 
 from pipelines.artifacts.checkpoint import Manifest
-from pipelines.artifacts.results import EvaluationResult, Figures, read
+from pipelines.artifacts.results import EvaluationResult, Figures, read_json
 from pipelines.artifacts.suite_results import TaskResult
 from pipelines.config.schema import Precision
-from pipelines.tracking import charts, journal as journal_module, live, system_metrics
-from pipelines.tracking.describe import (
+from pipelines.tracking import journal as journal_module, live, store
+from pipelines.tracking.journal import (
+    Journal,
+    Point,
+    Tracked,
     experiment_note,
+    journals,
+    open_journal,
+    read_journal,
     run_note,
     run_params,
     run_tags,
     statement_tags,
 )
-from pipelines.tracking.journal import Journal, journals, open_journal, read_journal
-from pipelines.tracking.known import Known
-from pipelines.tracking.live import Tracking
+from pipelines.tracking.live import SAMPLE_SECONDS, SystemMetrics, Tracking
 from pipelines.tracking.measured import benchmark, changed, evaluation_tags
 from pipelines.tracking.store import Store, run_pages, store_uri
-from pipelines.tracking.sync import Sync, reason
-from pipelines.tracking.system_metrics import SAMPLE_SECONDS, SystemMetrics
-from pipelines.tracking.tracked import Point, Tracked
+from pipelines.tracking.sync import Known, Sync, reason
 from tests.support.arrivals import arrives
 from tests.support.mutants import rejects
 from tests.support.training import RUN, tracked_runs
@@ -62,7 +64,9 @@ def card(kappa=0.125, **changes):
 
 def test_one_bound_for_every_arm_and_budget_against_tokens(project, run):
     client = MlflowClient(store_uri())
-    evaluation = read(Path("results/smoke") / RUN / "evaluation.json", EvaluationResult, "evaluate")
+    evaluation = read_json(
+        Path("results/smoke") / RUN / "evaluation.json", EvaluationResult, "evaluate"
+    )
     history = client.get_metric_history(run.info.run_id, "bound/bits_per_token")
     assert [(p.step, p.value) for p in history] == [
         (each.tokens, each.bits_per_token.bound.mean) for each in evaluation.budgets
@@ -100,7 +104,7 @@ def test_what_makes_no_chart_is_in_tags_and_parameters(run):
 
 
 @arrives("compute", "precision")
-@rejects('describe.run_tags: «→not »manifest.run["kappa_bits"] «is None→»', "κ = 0 as a baseline")
+@rejects('journal.run_tags: «→not »manifest.run["kappa_bits"] «is None→»', "κ = 0 as a baseline")
 def test_kappa_is_a_number_that_a_baseline_has_not(workspace):
     smoke = settings()
     smoke.models["m"], smoke.runs["name"] = smoke.models["target_small"], smoke.runs[RUN]
@@ -248,7 +252,7 @@ def test_calls_whose_answer_is_lost_double_and_lose_nothing(original, project, m
 
 
 def test_the_view_of_charts_has_the_form_that_mlflow_shares():
-    view = json.loads(charts.view())
+    view = json.loads(store.view())
     shown = {"display": True, "isReordered": False, "isGenerated": True}
     names = ["bound", "Model metrics", "System metrics"]
     sections = [{"uuid": name, "name": name, **shown} for name in names]
@@ -332,7 +336,7 @@ def test_the_machine_is_sampled_with_rows_and_not_more_often_than_every_few_seco
     journal, monkeypatch
 ):
     clock = [100.0]
-    monkeypatch.setattr(system_metrics, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(live, "monotonic", lambda: clock[0])
     monkeypatch.setattr(live, "Thread", Mock())
     tracking = Tracking(journal)
     for step, seconds in ((1, 0.0), (2, SAMPLE_SECONDS - 1), (3, 1.0), (4, SAMPLE_SECONDS)):
@@ -375,8 +379,8 @@ def test_a_gpu_is_sampled_and_a_monitor_that_fails_is_left_out(monkeypatch):
     def hidden():
         raise FileNotFoundError("/proc/diskstats")
 
-    monkeypatch.setattr(system_metrics, "GPUMonitor", Gpu)
-    monkeypatch.setattr(system_metrics, "DiskMonitor", hidden)
+    monkeypatch.setattr(live, "GPUMonitor", Gpu)
+    monkeypatch.setattr(live, "DiskMonitor", hidden)
     figures = SystemMetrics().sample()
     assert figures["gpu_0_utilization_percentage"] == 50.0
     assert "system_memory_usage_percentage" in figures

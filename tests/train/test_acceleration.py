@@ -8,14 +8,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from ftmodel.designs.design import LatentDesign
-from ftmodel.model.config import ModelConfig
+from ftmodel.config import LatentDesign, ModelConfig
+from ftmodel.layers import Block
 from ftmodel.model.free_transformer import FreeTransformer
-from ftmodel.model.layers import Block
 from ftmodel.model.objective import training_loss
-from pipelines.common import compiler
-from pipelines.common.errors import UserError
 from pipelines.config.schema import Compute, Precision
+from pipelines.host import compiler
+from pipelines.host.errors import UserError
 from pipelines.train.core.acceleration import Compiled, blocks_of, speed_up, worth_compiling
 from tests.support.arrivals import arrives
 from tests.support.kills import killed

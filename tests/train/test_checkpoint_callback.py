@@ -7,8 +7,8 @@ import pytest
 
 from pipelines.artifacts.checkpoint import ENTRY, PADDING
 from pipelines.config.derived import Budget
-from pipelines.train.core import checkpoint_callback
-from pipelines.train.core.checkpoint_callback import Checkpoints
+from pipelines.train.core import callbacks
+from pipelines.train.core.callbacks import Checkpoints
 from pipelines.train.core.segments import Segment, budget_path
 from tests.support.mutants import rejects
 
@@ -19,7 +19,7 @@ CLOCK = SimpleNamespace(now=100.0)
 @pytest.fixture
 def make(tmp_path, monkeypatch):
     """Checkpoints of a training of STEPS steps, of whose writing each takes two seconds."""
-    monkeypatch.setattr(checkpoint_callback, "perf_counter", lambda: CLOCK.now)
+    monkeypatch.setattr(callbacks, "perf_counter", lambda: CLOCK.now)
 
     def save(path, weights_only):
         assert not weights_only

@@ -8,8 +8,8 @@ import torch
 from ftmodel.designs.hinge import LN2
 from pipelines.artifacts.checkpoint import HISTORY
 from pipelines.config.derived import Budget
-from pipelines.train.core import curve_callback
-from pipelines.train.core.curve_callback import CurveCallback
+from pipelines.train.core import callbacks
+from pipelines.train.core.callbacks import CurveCallback
 from pipelines.train.core.segments import Segment
 from tests.support.mutants import rejects
 
@@ -46,7 +46,7 @@ def train(monkeypatch):
     """
 
     def take_steps(callback, world_size=1):
-        monkeypatch.setattr(curve_callback, "perf_counter", lambda: 2.0 * trainer.global_step)
+        monkeypatch.setattr(callbacks, "perf_counter", lambda: 2.0 * trainer.global_step)
         trainer = fake_trainer({}, world_size)
         logged = trainer.lightning_module.logged
         callback.on_train_start(trainer, trainer.lightning_module)

@@ -13,9 +13,9 @@ from ray.train import ControllerError, TrainingFailedError, UserCallback, Worker
 
 from pipelines.artifacts.run_spec import RunSpec
 from pipelines.cluster.connection import Worker
-from pipelines.common.errors import UserError
+from pipelines.host.errors import UserError
 from pipelines.train import distributed
-from pipelines.train.core.fsdp import ShardedStrategy
+from pipelines.train.core.acceleration import ShardedStrategy
 from pipelines.train.distributed import explain, fit_on_ray, launch, restart, work
 from tests.support.arrivals import arrives
 from tests.support.settings import smoke

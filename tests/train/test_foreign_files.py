@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from pipelines.artifacts.checkpoint import ENTRY, Manifest, load_model, peek
-from pipelines.common.errors import UserError
+from pipelines.host.errors import UserError
 
 OURS = Manifest("smoke", "free", {}, {}, 11, data_hash="d", spec_hash="ours")
 

@@ -10,8 +10,7 @@ from torch.distributed.tensor import DTensor, Shard, distribute_tensor
 from pipelines.artifacts.run_spec import RunSpec
 from pipelines.config.load import load_experiment
 from pipelines.train.core import trainer
-from pipelines.train.core.acceleration import blocks_of
-from pipelines.train.core.fsdp import ShardedStrategy, cut, gathered, shard
+from pipelines.train.core.acceleration import ShardedStrategy, blocks_of, cut, gathered, shard
 from pipelines.train.core.trainer import Process
 from tests.support.kills import killed
 from tests.support.training import RUN, check_close, outcome, train

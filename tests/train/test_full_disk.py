@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from pipelines.artifacts.checkpoint import read_checkpoint
-from pipelines.common.errors import UserError
+from pipelines.host.errors import UserError
 from pipelines.train.core import trainer
-from pipelines.train.core.checkpoint_callback import Checkpoints, WholeFiles
+from pipelines.train.core.callbacks import Checkpoints, WholeFiles
 from tests.support.training import losses, resume, same, tracked_runs, train_run
 from tests.support.workspace import enter
 

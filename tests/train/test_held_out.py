@@ -9,14 +9,14 @@ import torch
 from ftmodel.inference.bounds import latent_bounds
 from ftmodel.inference.sequence_bound import nll_bound
 from ftmodel.model.objective import training_loss
-from pipelines.artifacts.paths import tokens_folder
 from pipelines.artifacts.run_spec import RunSpec
 from pipelines.artifacts.tokens.shards import Shards
-from pipelines.common.errors import UserError
 from pipelines.config.load import load_experiment
-from pipelines.train import held_out
+from pipelines.host.errors import UserError
+from pipelines.host.paths import tokens_folder
+from pipelines.train import monitoring
 from pipelines.train.core.module import TrainingModule
-from pipelines.train.held_out import HeldOut, fixed_part, held_out_figures, segments_of
+from pipelines.train.monitoring import HeldOut, fixed_part, held_out_figures, segments_of
 from tests.support.mutants import rejects
 from tests.support.training import RUN
 
@@ -37,7 +37,7 @@ def test_a_baseline_has_the_cross_entropy_of_its_windows(make_model, make_tokens
 
 
 @rejects(
-    "held_out.held_out_figures: «generator(seed, Purpose.HELD_OUT)→torch.default_generator»",
+    "monitoring.held_out_figures: «generator(seed, Purpose.HELD_OUT)→torch.default_generator»",
     "whatever stream there is",
 )
 def test_a_free_transformer_has_its_kl_and_a_bound_from_a_stream_of_its_own(
@@ -48,8 +48,10 @@ def test_a_free_transformer_has_its_kl_and_a_bound_from_a_stream_of_its_own(
     loss = training_loss(model, tokens[:, :-1], tokens[:, 1:], noise, 0.5)
     before = torch.get_rng_state()
     counted, draws = [], []
-    monkeypatch.setattr(held_out, "nll_bound", lambda *a: counted.append(a) or nll_bound(*a))
-    monkeypatch.setattr(held_out, "latent_bounds", lambda *a: draws.append(a) or latent_bounds(*a))
+    monkeypatch.setattr(monitoring, "nll_bound", lambda *a: counted.append(a) or nll_bound(*a))
+    monkeypatch.setattr(
+        monitoring, "latent_bounds", lambda *a: draws.append(a) or latent_bounds(*a)
+    )
     first, again, other = (held_out_figures(model, tokens, None, seed, 5) for seed in (0, 0, 1))
     assert torch.equal(torch.get_rng_state(), before)
     assert torch.equal(counted[0][1], tokens[[0, 4], :-1])
@@ -58,7 +60,9 @@ def test_a_free_transformer_has_its_kl_and_a_bound_from_a_stream_of_its_own(
     assert first["kl"] == pytest.approx(loss.kl.item() / LN2, rel=1e-4)
 
 
-@rejects("held_out.segments_of: «* (inputs.shape[1] + 1)→»", "documents of two rows taken for one")
+@rejects(
+    "monitoring.segments_of: «* (inputs.shape[1] + 1)→»", "documents of two rows taken for one"
+)
 def test_each_document_of_each_row_is_a_segment_of_its_own():
     """Also of a row of as many documents as tokens."""
     rows = torch.tensor([[3, 3, 3], [5, 3, 5]])
@@ -66,7 +70,7 @@ def test_each_document_of_each_row_is_a_segment_of_its_own():
     assert segments_of(rows, None).tolist() == [[1] * 3, [2] * 3]
 
 
-@rejects('held_out.fixed_part: «"validation"→"train"»,', "training windows scored as held out")
+@rejects('monitoring.fixed_part: «"validation"→"train"»,', "training windows scored as held out")
 def test_evenly_spaced_held_out_windows_are_scored_and_too_few_or_many_are_one_line(workspace):
     spec = RunSpec(load_experiment(), RUN)
     shards = Shards(tokens_folder("target"))
@@ -105,7 +109,7 @@ def test_windows_are_scored_every_so_many_steps_which_counts_as_no_training(
         "fixed_part": lambda *_: WINDOWS,
         "held_out_figures": score,
     }.items():
-        monkeypatch.setattr(held_out, name, value)
+        monkeypatch.setattr(monitoring, name, value)
     config, run = SimpleNamespace(context=context), SimpleNamespace(seed=5)
     spec = SimpleNamespace(batch_tokens=10, config=config, run=run, steps=steps, name="run")
     shards = SimpleNamespace(metadata=SimpleNamespace(end_of_text=3))

@@ -6,11 +6,11 @@ from pathlib import Path
 import torch
 
 from pipelines.artifacts.checkpoint import load_model
-from pipelines.artifacts.paths import checkpoint_path
-from pipelines.config.init_from import InitFrom
 from pipelines.config.load import load_experiment
-from pipelines.export import model_card
+from pipelines.config.schema import InitFrom
+from pipelines.export import build
 from pipelines.export.build import main as export
+from pipelines.host.paths import checkpoint_path
 from tests.support.arrivals import arrives
 from tests.support.training import RUN, same, tracked_runs, train_run
 
@@ -30,7 +30,7 @@ def test_copied_weights_have_a_learning_rate_of_their_own(workspace, capsys):
     assert all(torch.equal(found[name], weight) for name, weight in parent.items())
 
     _, manifest = load_model(checkpoint_path("smoke", RUN))
-    rows = model_card.of_run(load_experiment(), manifest, 10_400)
+    rows = build.of_run(load_experiment(), manifest, 10_400)
     assert f"| started from | run baseline, sha256 {manifest.parent['sha256']} |" in rows
     _, runs = tracked_runs()
     (tracked,) = [run.data for run in runs if run.info.run_name == RUN]

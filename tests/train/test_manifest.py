@@ -5,17 +5,15 @@ from types import SimpleNamespace
 
 import pytest
 
-from ftmodel.designs.design import Gradient
-from ftmodel.model.config import ModelConfig
-from pipelines.artifacts.manifest import check_manifest
-from pipelines.artifacts.preregistration import Preregistration
+from ftmodel.config import Gradient, ModelConfig
+from pipelines.artifacts.checkpoint import Preregistration, check_manifest
 from pipelines.artifacts.run_spec import RunSpec
-from pipelines.common.errors import UserError
-from pipelines.common.provenance import device_name
 from pipelines.config.schema import Bound, Expectation
-from pipelines.tracking.describe import run_params
-from pipelines.train.core import manifest as manifest_module
-from pipelines.train.core.manifest import differences, make_manifest
+from pipelines.host.errors import UserError
+from pipelines.host.machine import device_name
+from pipelines.tracking.journal import run_params
+from pipelines.train.core import segments as manifest_module
+from pipelines.train.core.segments import differences, make_manifest
 from tests.support.arrivals import arrives
 from tests.support.mutants import rejects
 from tests.support.settings import each_changed, smoke
@@ -52,7 +50,9 @@ def decides(key, run):
     return key.startswith(own) or key in others
 
 
-@rejects("manifest.settings_hash: «spec.experiment.compute.precision.value,→»", "another precision")
+@rejects(
+    "checkpoint.settings_hash: «spec.experiment.compute.precision.value,→»", "another precision"
+)
 def test_exactly_the_settings_that_decide_weights_or_curve_are_in_the_hash(made, experiment):
     """Each setting of an experiment, changed alone. A model of another hash is not taken."""
     before = made(experiment)
@@ -69,8 +69,8 @@ def test_exactly_the_settings_that_decide_weights_or_curve_are_in_the_hash(made,
             check_manifest("last.ckpt", before, RunSpec(other, RUN))
 
 
-@rejects('manifest.make_manifest: «"data": shards.metadata.hash,→»', "checkpoints of other data")
-@rejects('manifest.make_manifest: «parts["parent"]→_»', "another parent, the same run")
+@rejects('segments.make_manifest: «"data": shards.metadata.hash,→»', "checkpoints of other data")
+@rejects('segments.make_manifest: «parts["parent"]→_»', "another parent, the same run")
 def test_the_name_the_data_the_parent_evaluation_in_the_loop_code_and_torch_are_in_it(
     made, experiment, monkeypatch
 ):
@@ -124,7 +124,7 @@ def test_it_says_where_it_was_made_and_what_was_expected_then(made, experiment, 
     assert there.spec_hash == here.spec_hash
 
 
-@rejects("manifest.differences: «, **theirs.parts→»", "what only the earlier one has goes unnamed")
+@rejects("segments.differences: «, **theirs.parts→»", "what only the earlier one has goes unnamed")
 def test_what_differs_between_two_specifications_or_only_one_has_is_named(
     made, experiment, monkeypatch
 ):

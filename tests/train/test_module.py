@@ -10,8 +10,7 @@ import torch
 from lightning import Trainer
 
 from ftmodel import schedule
-from ftmodel.designs.design import LatentDesign, Prior
-from ftmodel.model.config import ModelConfig
+from ftmodel.config import LatentDesign, ModelConfig, Prior
 from ftmodel.model.free_transformer import FreeTransformer
 from ftmodel.model.objective import training_loss
 from pipelines.config.schema import Optim, OptimizerName, Run, Schedule

@@ -15,9 +15,9 @@ from ftmodel.conversion.llama import decoder_views, llama_config, llama_weights
 from pipelines.artifacts.checkpoint import PADDING
 from pipelines.artifacts.llama_files import Llama
 from pipelines.artifacts.run_spec import RunSpec
-from pipelines.common.errors import UserError
 from pipelines.common.rng_streams import Purpose, generator
-from pipelines.config.init_from import InitFrom
+from pipelines.config.schema import InitFrom
+from pipelines.host.errors import UserError
 from pipelines.tokenize.vocabulary import train_bpe
 from pipelines.train.core import parent as parent_module
 from pipelines.train.core.parent import (

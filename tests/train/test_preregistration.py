@@ -4,13 +4,12 @@ from pathlib import Path
 
 import yaml
 
-from pipelines.artifacts.checkpoint import peek
-from pipelines.artifacts.paths import checkpoint_path, results_folder, resume_folder
-from pipelines.artifacts.preregistration import Preregistration
-from pipelines.artifacts.results import Details, read
+from pipelines.artifacts.checkpoint import Preregistration, peek
+from pipelines.artifacts.results import Details, read_json
 from pipelines.config.schema import Bound, Expectation
 from pipelines.evaluate import stage as evaluate_stage
-from pipelines.tracking.describe import MAX_TAG, statement_tags
+from pipelines.host.paths import checkpoint_path, results_folder, resume_folder
+from pipelines.tracking.journal import MAX_TAG, statement_tags
 from pipelines.train import stage as train_stage
 from tests.support.settings import smoke
 from tests.support.training import RUN, tracked_runs
@@ -39,7 +38,7 @@ def test_it_is_in_the_checkpoint_in_details_and_in_mlflow(workspace, monkeypatch
     train_stage.main(RUN)  # once more, before it is evaluated: from its last checkpoint
     assert kept() == STATED
     evaluate_stage.main(RUN)
-    details = read(results_folder("smoke", RUN) / "details.json", Details, "evaluate")
+    details = read_json(results_folder("smoke", RUN) / "details.json", Details, "evaluate")
     assert details.manifest.preregistration == STATED
     assert not resume_folder("smoke", RUN).exists()
     _, (run,) = tracked_runs()

@@ -6,9 +6,9 @@ from unittest.mock import Mock
 import pytest
 
 from pipelines.artifacts.curve import CurveRow
-from pipelines.common.console import FORMAT
-from pipelines.train import progress
-from pipelines.train.progress import CollapseWarning, Progress
+from pipelines.host.console import FORMAT
+from pipelines.train import monitoring
+from pipelines.train.monitoring import CollapseWarning, Progress
 
 
 def row(step, kl=0.0, **others):
@@ -22,7 +22,7 @@ def after_step(callback, step):
 def test_the_bar_has_the_newest_row_and_the_newest_held_out_figure(monkeypatch):
     """What there is no room for is left out."""
     made = Mock()
-    monkeypatch.setattr(progress, "Bar", made)
+    monkeypatch.setattr(monitoring, "Bar", made)
     curve = SimpleNamespace(rows=[])
     callback = Progress(curve, "run", 20)
     callback.on_train_end()  # before it has begun

@@ -5,8 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from pipelines.artifacts.checkpoint import ENTRY, Manifest
-from pipelines.artifacts.preregistration import Preregistration
+from pipelines.artifacts.checkpoint import ENTRY, Manifest, Preregistration
 from pipelines.artifacts.run_spec import RunSpec
 from pipelines.config.derived import Budget
 from pipelines.config.schema import Schedule

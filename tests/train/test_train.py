@@ -2,7 +2,7 @@
 
 import torch
 
-from ftmodel.designs.design import Encoder, FreeBits, Inject, Per, Prior
+from ftmodel.config import Encoder, FreeBits, Inject, Per, Prior
 from pipelines.config.schema import DesignChanges, OptimizerName
 from pipelines.train.core import trainer
 from pipelines.train.core.module import TrainingModule

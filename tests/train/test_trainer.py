@@ -11,19 +11,17 @@ import lightning as L
 import pytest
 import torch
 
+from ftmodel.config import Per, Prior
 from ftmodel.conversion.latent_start import StartLosses
-from ftmodel.designs.design import Per, Prior
 from ftmodel.model.objective import training_loss
 from pipelines.artifacts.checkpoint import Manifest
 from pipelines.artifacts.run_spec import RunSpec
-from pipelines.common.errors import UserError
 from pipelines.config.derived import Budget
-from pipelines.config.init_from import InitFrom
-from pipelines.config.schema import Precision, Schedule
+from pipelines.config.schema import InitFrom, Precision, Schedule
+from pipelines.host.errors import UserError
 from pipelines.train.core import trainer as trainer_module
 from pipelines.train.core.acceleration import Compiled
-from pipelines.train.core.checkpoint_callback import Checkpoints
-from pipelines.train.core.curve_callback import CurveCallback
+from pipelines.train.core.callbacks import Checkpoints, CurveCallback
 from pipelines.train.core.module import NonFinite
 from pipelines.train.core.segments import Segment, Start, segments
 from pipelines.train.core.trainer import (
@@ -35,7 +33,7 @@ from pipelines.train.core.trainer import (
     lightning_precision,
     quiet,
 )
-from pipelines.train.progress import CollapseWarning, Progress
+from pipelines.train.monitoring import CollapseWarning, Progress
 from tests.support.arrivals import arrives
 from tests.support.mutants import rejects
 from tests.support.settings import smoke

@@ -10,13 +10,12 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 
+from ftmodel.config import ModelConfig
 from ftmodel.designs.hinge import LN2
-from ftmodel.model.config import ModelConfig
 from ftmodel.model.free_transformer import FreeTransformer
 from ftmodel.model.objective import training_loss
 from pipelines.config.schema import Compute
-from pipelines.train.core.acceleration import blocks_of, speed_up
-from pipelines.train.core.fsdp import shard
+from pipelines.train.core.acceleration import blocks_of, shard, speed_up
 from tests.support.designs import all_pairs
 
 SMALL = dict(n_layers=4, d_model=16, n_heads=4, n_kv_heads=2, ffn_width=24, context=16)

@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 from tokenizers import Tokenizer
 
-from pipelines.common.errors import UserError
+from pipelines.host.errors import UserError
 
 ESCAPED = re.compile(r"([\udc80-\udcff]+)")  # what Python makes of bytes that are not UTF-8
 ESCAPED_OR_SPACE = re.compile(r"([\udc80-\udcff▁]+)")

@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
-from pipelines.common.atomic_files import write_file
-from pipelines.common.errors import UserError
+from pipelines.host.errors import UserError
+from pipelines.host.files import write_file
 
 BLOCK_TOKENS = 1 << 16
 DTYPES = {"U16": "<u2", "U32": "<u4"}  # of ids, by the names of safetensors

@@ -5,8 +5,7 @@ from importlib import import_module
 from pkgutil import iter_modules
 
 from pipelines.report.analysis import Analysis
-from pipelines.report.blocks import Block, Section
-from pipelines.report.explanations import paragraphs
+from pipelines.report.blocks import Block, Section, paragraphs
 
 Topic = Callable[[Analysis], Sequence[Block]]
 TOPICS: dict[str, tuple[str, Topic]] = {}  # title and function by name

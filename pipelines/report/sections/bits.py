@@ -8,9 +8,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from numpy import full, nan
 
-from ftmodel.analysis.bit_information import NetInformation
-from pipelines.artifacts.estimate import Estimate
-from pipelines.artifacts.latent_results import InformativeBit
+from ftmodel.analysis.information import NetInformation
+from pipelines.artifacts.results import Estimate, InformativeBit
 from pipelines.artifacts.run_results import RunResults
 from pipelines.compare.arms import Arm
 from pipelines.report.analysis import Analysis
@@ -20,11 +19,11 @@ from pipelines.report.blocks import (
     Samples,
     Table,
     Text,
+    explained,
     fold,
     heading,
     table,
 )
-from pipelines.report.explanations import explained
 from pipelines.report.sections import titled
 from pipelines.report.style import COLOURS, GREY, Style, below, panels, plain
 from pipelines.report.wording import estimate, number

@@ -7,12 +7,11 @@ from matplotlib.figure import Figure
 
 from ftmodel.costs.training import flops_per_token
 from pipelines.artifacts.curve import training_seconds
-from pipelines.artifacts.paths import tokens_folder
 from pipelines.artifacts.results import UNITS
 from pipelines.artifacts.tokens.shards import read_metadata
 from pipelines.compare.arms import Arm
-from pipelines.compare.comparison import Comparison
-from pipelines.compare.designs import Designs, design_words
+from pipelines.compare.comparison import Comparison, Designs, design_words
+from pipelines.host.paths import tokens_folder
 from pipelines.report.analysis import Analysis
 from pipelines.report.blocks import Block, Picture, table
 from pipelines.report.sections import titled

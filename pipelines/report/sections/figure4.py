@@ -12,11 +12,11 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyBboxPatch
 
-from ftmodel.synthetic.target_scores import Scores, score_groups
+from ftmodel.synthetic.target import Scores, score_groups
 from pipelines.artifacts.curve import training_seconds
 from pipelines.artifacts.run_results import RunResults
-from pipelines.common.atomic_files import ROOT
 from pipelines.compare.arms import Arm
+from pipelines.host.files import ROOT
 from pipelines.report.analysis import Analysis
 from pipelines.report.blocks import (
     BELOW,
@@ -24,12 +24,12 @@ from pipelines.report.blocks import (
     Picture,
     Samples,
     Text,
+    explained,
     fold,
     heading,
     side_by_side,
     table,
 )
-from pipelines.report.explanations import explained
 from pipelines.report.html import character_kinds
 from pipelines.report.sections import titled
 from pipelines.report.sections.target import target_figures

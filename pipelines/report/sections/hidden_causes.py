@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from ftmodel.analysis.differences import LEVEL
-from ftmodel.analysis.permutation import Chance
+from ftmodel.analysis.statistics import Chance
 from pipelines.artifacts.results import CoinSequence, LabelFigures
 from pipelines.compare.arms import Arm
 from pipelines.report.analysis import Analysis

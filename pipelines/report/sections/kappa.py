@@ -10,8 +10,7 @@ from pipelines.artifacts.results import UNITS, Estimate, Figures
 from pipelines.artifacts.run_results import fraction
 from pipelines.compare.arms import Arm, baselines
 from pipelines.report.analysis import Analysis
-from pipelines.report.blocks import NOT_COMPARABLE, Block, Picture, table
-from pipelines.report.explanations import explained
+from pipelines.report.blocks import NOT_COMPARABLE, Block, Picture, explained, table
 from pipelines.report.sections import titled
 from pipelines.report.style import (
     COLOURS,

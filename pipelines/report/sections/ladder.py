@@ -1,20 +1,116 @@
-"""What z costs and is worth as models grow: tax, use of z and recovery against size."""
+"""Models of several sizes at constant tokens per parameter: tax, use of z and recovery of each."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from statistics import fmean
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from ftmodel.analysis.trend import Interval, Trend, log_linear, power_law
+from ftmodel.analysis.differences import MIN_POINTS, Interval, Trend, log_linear, power_law
+from ftmodel.designs.hinge import LN2
 from pipelines.artifacts.run_results import fraction
-from pipelines.compare.ladder import LARGER_TAX, RECOVERY, TAX, USE, Ladder, ladders
+from pipelines.compare.arms import Arm, baselines, by_data, families
+from pipelines.compare.comparison import UseOfZ, uses_of_z
 from pipelines.report.analysis import Analysis
 from pipelines.report.blocks import Block, Picture, Table, Text, table
 from pipelines.report.sections import titled
 from pipelines.report.style import COLOURS, GREY, Style, below, millions, plain, seeds_and_means
 from pipelines.report.wording import number, signed
+
+TAX, LARGER_TAX = "tax", "tax over the larger baseline"  # a bound minus the mean NLL of a baseline
+USE, RECOVERY = "use of z", "recovery"
+MAX_RATIO_SPREAD = 1.1  # largest ÷ smallest tokens per parameter that count as constant
+
+
+@dataclass(frozen=True)
+class Rung:
+    """The arms of one size. Figures are in nats per token."""
+
+    baseline: Arm  # the plain one
+    larger: Arm | None  # the baseline with most further blocks
+    uses: dict[float, UseOfZ]  # of the Free Transformers, by κ
+
+    @property
+    def parameters(self) -> int:
+        """Parameters of the plain baseline, by which a size is named."""
+        return self.baseline.parameters
+
+    @property
+    def tokens_per_parameter(self) -> float:
+        return self.baseline.trained_tokens / self.parameters
+
+    def figures(self, kappa: float) -> dict[str, list[float]]:
+        """What z costs and is worth: values of the seeds by name, empty if not known. Recovery is
+        one value over all seeds, as in the section on use of z.
+        """
+        use, unit = self.uses[kappa], "bits_per_token"
+        found = (run.figures(unit).use for run in use.arm.runs)
+
+        def tax_over(baseline: Arm | None) -> list[float]:
+            if baseline is None:
+                return []
+            nll = fmean(baseline.bounds(unit))
+            return [(bound - nll) * LN2 for bound in use.arm.bounds(unit)]
+
+        return {
+            TAX: tax_over(self.baseline),
+            LARGER_TAX: tax_over(self.larger),
+            USE: [each.mean * LN2 for each in found if each],
+            RECOVERY: [] if use.recovery is None else [use.recovery],
+        }
+
+
+@dataclass(frozen=True)
+class Ladder:
+    """All sizes on one data set, the smallest first."""
+
+    data: str
+    rungs: list[Rung]
+
+    @cached_property
+    def kappas(self) -> list[float]:
+        """The values of κ that every size has."""
+        return sorted(set.intersection(*(set(rung.uses) for rung in self.rungs)))
+
+    def points(self, name: str, kappa: float) -> dict[float, list[float]]:
+        """A figure's values by parameters, for each size that has it."""
+        found = {rung.parameters: rung.figures(kappa)[name] for rung in self.rungs}
+        return {size: seeds for size, seeds in found.items() if seeds}
+
+
+def ladders(arms: list[Arm]) -> list[Ladder]:
+    """A ladder for each data set with three sizes or more at constant tokens per parameter."""
+    return [each for data, alike in by_data(arms).items() if (each := build_ladder(data, alike))]
+
+
+def build_ladder(data: str, arms: list[Arm]) -> Ladder | None:
+    rungs = [made for family in families(arms) if (made := rung(family))]
+    rungs.sort(key=lambda each: each.parameters)
+    sizes = {each.parameters for each in rungs}
+    if not len(sizes) == len(rungs) >= MIN_POINTS:
+        return None
+    ratios = [each.tokens_per_parameter for each in rungs]
+    whole = Ladder(data, rungs)
+    return whole if max(ratios) <= MAX_RATIO_SPREAD * min(ratios) and whole.kappas else None
+
+
+def rung(family: list[Arm]) -> Rung | None:
+    """The rung of a family; None without a plain baseline or a Free Transformer."""
+    uses: dict[float, UseOfZ] = {}
+    for use in uses_of_z(family):
+        if use.arm.preset_design:
+            uses.setdefault(use.arm.run.kappa_bits or 0.0, use)
+    controls = baselines(family)
+    if not uses or not controls or not controls[0].plain:
+        return None
+    larger = [each for each in controls[1:] if not each.run.random_prefix]
+    return Rung(controls[0], larger[-1] if larger else None, uses)
+
+
+# What z costs and is worth as models grow: tax, use of z and recovery against size.
 
 TARGET = 124_000_000  # parameters to which the line is drawn
 PUBLISHED = (0.19, 0.05)  # tax and error of a public replication at 124 M, nats per token

@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullLocator
 
 from ftmodel.designs.hinge import LN2
-from ftmodel.synthetic.target_task import STARTS, TARGET
+from ftmodel.synthetic.target import STARTS, TARGET
 from pipelines.artifacts.results import ByOffset, LatentDetails
 from pipelines.artifacts.run_results import RunResults
 from pipelines.compare.arms import Arm

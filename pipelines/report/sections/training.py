@@ -10,7 +10,7 @@ from ftmodel.designs.hinge import LN2
 from pipelines.artifacts.curve import Curve
 from pipelines.artifacts.results import UNITS
 from pipelines.compare.arms import Arm
-from pipelines.compare.budgets import Column
+from pipelines.compare.comparison import Column
 from pipelines.report.analysis import Analysis
 from pipelines.report.blocks import Block, Picture, heading, table
 from pipelines.report.sections import titled

@@ -3,14 +3,14 @@
 from collections.abc import Sequence
 
 from ftmodel.analysis.differences import LEVEL
-from ftmodel.analysis.permutation import adjusted
-from pipelines.artifacts.estimate import Estimate
-from pipelines.artifacts.latent_results import Clusters, Steering
+from ftmodel.analysis.statistics import adjusted
+from pipelines.artifacts.results import Clusters, Estimate, Steering, read_json
+from pipelines.artifacts.tokens.shards import Overlap, read_metadata
+from pipelines.host.paths import tokens_folder
 from pipelines.report.analysis import Analysis
-from pipelines.report.blocks import Block, Table, table
-from pipelines.report.explanations import explained
+from pipelines.report.blocks import Block, Samples, Table, Text, explained, heading, table
 from pipelines.report.sections import titled
-from pipelines.report.wording import estimate, number, p_value
+from pipelines.report.wording import count, estimate, number, p_value
 
 
 @titled("What z is worth")
@@ -126,3 +126,34 @@ def of_clusters(tests: list[tuple[str, Clusters]]) -> list[Table]:
             }
         )
     return table(rows)
+
+
+# Texts: their sizes, how much of the held-out part is in training, and continuations.
+
+
+@titled("Data")
+def corpora(analysis: Analysis) -> Sequence[Block]:
+    blocks: list[Block] = []
+    for data, arms in analysis.by_data.items():
+        if arms[0].first.source == "text":
+            folder = tokens_folder(data)
+            lines = [
+                f"- {name}: {count(split.documents, 'document')}, {count(split.tokens, 'token')}, "
+                f"{count(split.bytes, 'byte')}"
+                for name, split in read_metadata(folder).splits.items()
+            ]
+            lines.append(f"- {read_json(folder / 'overlap.json', Overlap, 'tokenize')}")
+            blocks += [heading(data), Text("\n".join(lines))]
+    return blocks
+
+
+@titled("Text samples")
+def text_samples(analysis: Analysis) -> Sequence[Block]:
+    """Continuations of held-out prompts, by the first seed of each arm."""
+    blocks: list[Block] = []
+    for arm in analysis.arms:
+        if arm.first.details.generations and not arm.first.on_target:
+            blocks.append(analysis.heading(arm, arm.name))
+            for sample in arm.first.details.generations:
+                blocks += [Samples("prompt", sample.prompt), Samples("sample", sample.fresh[0])]
+    return blocks

@@ -23,8 +23,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from time import monotonic
 
-from pipelines.common.errors import UserError
-from pipelines.common.machine import whole_cores
+from pipelines.host.errors import UserError
+from pipelines.host.machine import whole_cores
 from pipelines.suite.sandbox.syscalls import MACHINES, seccomp_filter
 
 CHILD = Path(__file__).with_name("child.py")

@@ -13,9 +13,9 @@ from torch.distributed.tensor import DTensor
 from ftmodel import schedule
 from ftmodel.model.free_transformer import FreeTransformer
 from ftmodel.model.objective import training_loss
-from pipelines.common.console import say
 from pipelines.config.schema import Optim, Run, Schedule
-from pipelines.train.core.fsdp import shard
+from pipelines.host.console import say
+from pipelines.train.core.acceleration import shard
 from pipelines.train.core.optimizer import make_optimizer
 
 NORMS = 100  # in a running median

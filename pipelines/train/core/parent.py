@@ -16,8 +16,8 @@ from pipelines.artifacts import llama_files
 from pipelines.artifacts.checkpoint import load_model, read_padding
 from pipelines.artifacts.run_spec import RunSpec
 from pipelines.artifacts.tokens.shards import Shards
-from pipelines.common.errors import UserError
 from pipelines.common.rng_streams import Purpose, generator
+from pipelines.host.errors import UserError
 
 SAMPLE = 4096  # tokens that a new latent is scaled on, and the first losses are measured on
 LATENT = "latent."  # begins the names of its parameters

@@ -10,25 +10,90 @@ resume/<experiment>/<run>/<hash of the specification>/
     budgets/5200.ckpt          the weights at the end of a smaller budget, and their manifest
 """
 
+import os
+import shutil
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from math import inf
 from pathlib import Path
 from typing import Any
 
+import torch
+from omegaconf import OmegaConf
+
 from ftmodel.schedule import decay_start
 from pipelines.artifacts.checkpoint import (
+    HISTORY,
     Manifest,
+    Preregistration,
+    hash_of,
     numbered,
     peek,
     read_checkpoint,
     resume_checkpoints,
+    settings_hash,
 )
+from pipelines.artifacts.curve import row_of, write_curve
 from pipelines.artifacts.run_spec import RunSpec
-from pipelines.common.errors import UserError
+from pipelines.artifacts.tokens.shards import Shards
 from pipelines.config.derived import Budget
 from pipelines.config.schema import Schedule
-from pipelines.train.core.manifest import differences
+from pipelines.host.errors import UserError
+from pipelines.host.files import replace_folder
+from pipelines.host.machine import device_name, git_revision
+from pipelines.host.paths import JOURNAL
+from pipelines.host.source_code import code_version
+from pipelines.train.core.parent import parent_identity
+
+# The manifest of a run to be trained: its identity, and a hash of all that decides its weights.
+
+
+def make_manifest(spec: RunSpec, shards: Shards) -> Manifest:
+    """The manifest of a run about to be trained. Raises UserError if its parent is missing."""
+    vocab_size = shards.metadata.vocab_size
+    parts = {
+        "code": code_version("train"),
+        "settings": settings_hash(spec, vocab_size),
+        "data": shards.metadata.hash,
+        "torch": str(torch.__version__),
+    }
+    if every := spec.experiment.evaluation.every_tokens:
+        parts["evaluation.every_tokens"] = str(every)  # the curve has it
+    parent = parent_identity(spec)
+    if parent:
+        parts["parent"] = parent["sha256"]
+    workers = spec.experiment.compute.workers
+    return Manifest(
+        experiment=spec.experiment.name,
+        run_name=spec.name,
+        run=asdict(spec.run),
+        architecture=asdict(spec.config),
+        vocab_size=vocab_size,
+        data_hash=shards.metadata.hash,
+        spec_hash=hash_of(parts)[:16],
+        git_revision=git_revision(),
+        device=(f"{workers} × " if workers > 1 else "") + device_name(),
+        parts=parts,
+        parent=parent,
+        preregistration=Preregistration(spec.experiment.question, spec.experiment.expectation),
+    )
+
+
+def differences(theirs: Manifest, ours: Manifest) -> list[str]:
+    """The parts in which two specifications of a run differ, in words."""
+    words = []
+    for part in {**ours.parts, **theirs.parts}:
+        then, now = (manifest.parts.get(part) for manifest in (theirs, ours))
+        if then == now:
+            continue
+        if part == "settings":
+            pairs = [(theirs.run, ours.run), (theirs.architecture, ours.architecture)]
+            keys = [key for a, b in pairs for key in {**a, **b} if a.get(key) != b.get(key)]
+            part += f" ({', '.join(dict.fromkeys(keys)) or 'optim or compute.precision'})"
+        if part in ("torch", "evaluation.every_tokens"):
+            part += f" ({then or 'none'} then, {now or 'none'} now)"
+        words.append(part)
+    return words
 
 
 @dataclass(frozen=True)
@@ -175,3 +240,36 @@ def read_own(path: Path, manifest: Manifest, otherwise: str) -> dict[str, Any] |
     manifest.tracking_key = theirs.tracking_key or manifest.tracking_key
     manifest.preregistration = theirs.preregistration
     return content
+
+
+# What a trained run hands on: its checkpoints, its configuration, its curve and its journal.
+
+
+def publish(spec: RunSpec, manifest: Manifest) -> None:
+    """Put a trained run's checkpoints, configuration, journal and curve where DVC expects them."""
+    run, root = spec.run, manifest.resume
+    newest = newest_checkpoint(root, manifest)
+    assert newest is not None, "training left no checkpoint"
+    last, content = newest
+    assert int(last.stem) == spec.steps, f"{last} is not the end"
+    target = spec.checkpoint()
+    with replace_folder(target.parent) as folder:
+        link(last, folder / target.name)
+        for tokens in run.budgets:
+            link(budget_path(root, tokens), folder / f"{tokens}.ckpt")
+        experiment = spec.experiment
+        preset = experiment.models[run.model]
+        resolved = {"experiment": experiment.name, "run": asdict(run), "model": asdict(preset)}
+        OmegaConf.save(OmegaConf.create(resolved), folder / "config.yaml")
+        shutil.copyfile(root / JOURNAL, folder / JOURNAL)
+    curve = spec.results / "curve.csv"
+    curve.parent.mkdir(parents=True, exist_ok=True)
+    write_curve(curve, [row_of(figures) for figures in content[HISTORY]["rows"]])
+
+
+def link(source: Path, target: Path) -> None:
+    """Give a file a second name, or copy it where the file system has no links."""
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copyfile(source, target)

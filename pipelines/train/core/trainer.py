@@ -14,30 +14,27 @@ from lightning.fabric.plugins.environments.lightning import LightningEnvironment
 from torch.utils.data import DataLoader
 
 from ftmodel.conversion.latent_start import StartLosses
-from ftmodel.kernels.install import use_kernels
+from ftmodel.layers import use_kernels
 from ftmodel.model.free_transformer import FreeTransformer
 from ftmodel.model.objective import kl_of_use
 from pipelines.artifacts.checkpoint import Manifest, numbered
 from pipelines.artifacts.run_spec import RunSpec
 from pipelines.artifacts.tokens.shards import Shards
-from pipelines.common.allocator import keep_freed_memory
-from pipelines.common.atomic_files import check_writable
-from pipelines.common.console import say
-from pipelines.common.errors import UserError
 from pipelines.common.rng_streams import Purpose, stream_seed
 from pipelines.config.schema import Precision
-from pipelines.tracking.describe import experiment_note
-from pipelines.tracking.journal import open_journal
+from pipelines.host.console import say
+from pipelines.host.errors import UserError
+from pipelines.host.files import check_writable
+from pipelines.host.machine import keep_freed_memory
+from pipelines.tracking.journal import experiment_note, open_journal
 from pipelines.tracking.live import Tracking
 from pipelines.train.core.acceleration import Compiled, speed_up
 from pipelines.train.core.batches import Share, StepBatches, batches_from
-from pipelines.train.core.checkpoint_callback import Checkpoints, WholeFiles
-from pipelines.train.core.curve_callback import CurveCallback, Watch
+from pipelines.train.core.callbacks import Checkpoints, CurveCallback, Watch, WholeFiles
 from pipelines.train.core.module import NonFinite, TrainingModule
 from pipelines.train.core.parent import copied, start_from_parent
 from pipelines.train.core.segments import Segment, Start, find_start, row_ends, segments
-from pipelines.train.held_out import HeldOut
-from pipelines.train.progress import CollapseWarning, Progress
+from pipelines.train.monitoring import CollapseWarning, HeldOut, Progress
 
 CHECKPOINT_SECONDS = 20.0
 ROWS = 150  # of the training curve, at most, but for those that end for another reason

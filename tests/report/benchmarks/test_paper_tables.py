@@ -2,7 +2,7 @@
 
 import pytest
 
-from pipelines.report.benchmarks.paper_tables import nearest, paper_name, read_tables
+from pipelines.report.benchmarks import nearest, paper_name, read_tables
 from tests.support.mutants import rejects
 
 TABLES = read_tables()

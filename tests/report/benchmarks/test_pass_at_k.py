@@ -5,8 +5,7 @@ from math import hypot
 import pytest
 
 from pipelines.artifacts.suite_results import Sampling, Varied, sampled_key
-from pipelines.report.benchmarks.pass_at_k import sampled_tasks
-from pipelines.report.benchmarks.table import benchmarks
+from pipelines.report.benchmarks import benchmarks, sampled_tasks
 from pipelines.report.sections import benchmarks as page
 from pipelines.report.tables import run_row
 from tests.support.mutants import rejects
@@ -76,7 +75,7 @@ def test_each_way_is_set_against_the_baselines_tokens_at_the_same_temperature(tm
     assert len(found.compared) == 6
 
 
-@rejects("pass_at_k.scored_by: = «→[] and »run", "pass@k judged by two samples of prompts")
+@rejects("benchmarks.scored_by: = «→[] and »run", "pass@k judged by two samples of prompts")
 def test_the_error_is_of_differences_prompt_by_prompt_where_these_are_stored(tmp_path):
     wide = [0.0, 1.0] * 50
     near = [value + 0.001 * (i % 4 < 2) for i, value in enumerate(wide)]
@@ -90,7 +89,7 @@ def test_the_error_is_of_differences_prompt_by_prompt_where_these_are_stored(tmp
 
 
 @rejects(
-    "pass_at_k.as_benchmark: «replace(sampling, "
+    "benchmarks.as_benchmark: «replace(sampling, "
     "varied=Varied.tokens)→sampled(arms[0].first, task)[0].sampling»",
     "pass@k set against the baseline at another temperature",
 )

@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from pipelines.report.benchmarks.plot import during_training
-from pipelines.report.benchmarks.table import benchmarks
+from pipelines.report.benchmarks import benchmarks
+from pipelines.report.sections.benchmarks import during_training
 from pipelines.report.style import styles
 from tests.support.figures import check_figure
 from tests.support.results import arms_of, run, task, with_seeds, write_experiment, write_suite

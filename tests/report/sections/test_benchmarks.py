@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from pipelines.report.markdown import escaped
+from pipelines.report.blocks import escaped
 from pipelines.report.sections.benchmarks import (
     benchmarks,
     beside,

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from ftmodel.costs.training import flops_per_token
-from pipelines.compare.designs import design_words
+from pipelines.compare.comparison import design_words
 from pipelines.report.sections.designs import designs, drawn
 from tests.support.corpora import write_shards
 from tests.support.figures import check_figure

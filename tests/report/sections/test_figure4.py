@@ -7,7 +7,7 @@ import pytest
 from matplotlib.colors import to_rgba
 from matplotlib.patches import FancyBboxPatch
 
-from ftmodel.synthetic.target_scores import Scores
+from ftmodel.synthetic.target import Scores
 from pipelines.artifacts.results import Details, EvaluationResult, Figures
 from pipelines.artifacts.run_results import RunResults
 from pipelines.compare.arms import Arm

@@ -12,13 +12,13 @@ from pipelines.artifacts.results import BudgetFigures, CoinSequence, Estimate, F
 from pipelines.compare.comparison import contrast
 from pipelines.config.schema import EvaluationConfig, Run
 from pipelines.report.analysis import Analysis
-from pipelines.report.headline import draw_family, picture
 from pipelines.report.sections.bits import heat_map
 from pipelines.report.sections.bounds import bound_by_samples
 from pipelines.report.sections.hidden_causes import LINES, coin_flip
 from pipelines.report.sections.kappa import figures_against_kappa
 from pipelines.report.sections.training import bound_by_budget, budgets, training_curves
 from pipelines.report.style import GREY, below, log_places, plain, spaced, styles
+from pipelines.report.verdicts import draw_family, picture
 from tests.compare.made_up import baseline, free_transformer
 from tests.support.figures import check_figure
 from tests.support.mutants import rejects
@@ -182,7 +182,7 @@ def test_without_a_partner_nothing_is_drawn(tmp_path):
         assert picture(analysis_of(write_experiment(tmp_path / name, {name: spec}, {}))) is None
 
 
-@rejects("headline.draw_family: «→abs(»comparison.«threshold→mean)»", "bars wide as the difference")
+@rejects("verdicts.draw_family: «→abs(»comparison.«threshold→mean)»", "bars wide as the difference")
 def test_means_bars_and_seeds_are_drawn_from_the_baseline_at_0(tmp_path):
     analysis = seeded(tmp_path, PAIR, {"base": [0.5, 0.52], "free": [0.4, 0.46]})
     check_figure("headline", picture(analysis), tmp_path)

@@ -5,12 +5,20 @@ from math import log, sqrt
 
 import pytest
 
-from ftmodel.analysis.differences import margin
-from ftmodel.analysis.trend import Interval, Trend
-from pipelines.compare.ladder import LARGER_TAX, TAX, ladders
+from ftmodel.analysis.differences import Interval, Trend, margin
 from pipelines.config.schema import EvaluationConfig
 from pipelines.report.analysis import Analysis
-from pipelines.report.sections.ladder import TARGET, draw, format_factor, ladder, mean_range, trend
+from pipelines.report.sections.ladder import (
+    LARGER_TAX,
+    TARGET,
+    TAX,
+    draw,
+    format_factor,
+    ladder,
+    ladders,
+    mean_range,
+    trend,
+)
 from tests.compare.made_up import baseline, free_transformer
 from tests.support.figures import check_figure
 from tests.support.pages import numbers, tables, text_of

@@ -1,6 +1,6 @@
 """Texts: what is said of their data, and samples of what models write."""
 
-from pipelines.report.sections.texts import corpora, text_samples
+from pipelines.report.sections.what_z_does import corpora, text_samples
 from tests.support.results import analysis_of, change, in_folder, run, write_experiment
 
 

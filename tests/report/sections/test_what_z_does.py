@@ -6,22 +6,15 @@ from types import SimpleNamespace
 
 import pytest
 
-from ftmodel.analysis.bit_information import NetInformation
-from ftmodel.analysis.permutation import Chance
-from pipelines.artifacts.latent_results import Clusters, Steering
-from pipelines.artifacts.results import Estimate, LabelFigures
+from ftmodel.analysis.information import NetInformation
+from ftmodel.analysis.statistics import Chance
+from pipelines.artifacts.results import Clusters, Estimate, LabelFigures, Steering
 from pipelines.config.schema import EvaluationConfig
 from pipelines.report.analysis import Analysis
 from pipelines.report.sections import all_sections, hidden_causes
 from pipelines.report.sections.bits import bit_information, by_lag, net_bits, persistence
 from pipelines.report.sections.hidden_causes import label_in_bits, label_verdict
-from pipelines.report.sections.what_z_does import (
-    judged,
-    of_clusters,
-    sequence_z,
-    steering,
-    swap,
-)
+from pipelines.report.sections.what_z_does import judged, of_clusters, sequence_z, steering, swap
 from pipelines.report.style import styles
 from tests.compare.made_up import free_transformer
 from tests.support.figures import check_figure

@@ -1,0 +1,104 @@
+"""Arguments of commands, and how a shell completes them: for the decorators above their `main`.
+
+pipelines/cli.py reads these decorators without importing the command's module, so they may use only
+names of this module.
+"""
+
+from collections.abc import Callable
+from importlib import import_module
+from math import isfinite
+from pathlib import Path
+from typing import Any
+
+import click
+import yaml
+from click.shell_completion import CompletionItem
+
+from pipelines.host.files import LOADER, ROOT
+
+Completer = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
+Declaration = Callable[[Callable[..., None]], Callable[..., None]]
+
+
+class Number(click.FloatRange):
+    """A finite number in a range."""
+
+    name = "number"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> float:
+        number: float = super().convert(value, param, ctx)
+        if not isfinite(number):
+            self.fail(f"{value} is not a finite number.", param, ctx)
+        return number
+
+
+SEED = click.IntRange(0, 2**63 - 1)
+COUNT = click.IntRange(min=1)
+POSITIVE = Number(min=0, min_open=True)
+NOT_NEGATIVE = Number(min=0)
+
+
+def jobs(text: str) -> str:
+    if text == "ray" or (text.isdecimal() and int(text) > 0):
+        return text
+    raise click.BadParameter(f"{text} is neither a number of at least 1 nor `ray`")
+
+
+def items(names: Any, incomplete: str) -> list[CompletionItem]:
+    return [CompletionItem(str(name)) for name in names if str(name).startswith(incomplete)]
+
+
+def under(group: str) -> dict[Any, Any]:
+    """The entries under a key of params.yaml, not validated; {} if none can be read."""
+    try:
+        entries = yaml.load(Path("params.yaml").read_bytes(), LOADER)[group]
+    except (OSError, ValueError, RecursionError, yaml.YAMLError, TypeError, KeyError):
+        return {}
+    return entries if isinstance(entries, dict) else {}
+
+
+def listed(module: str, attribute: str) -> Completer:
+    """Completes the names that a module lists; it is imported then and not before."""
+    return lambda ctx, param, start: items(getattr(import_module(module), attribute), start)
+
+
+def entries(group: str) -> Completer:
+    """Completes the names under a key of params.yaml."""
+    return lambda ctx, param, incomplete: items(under(group), incomplete)
+
+
+def choices(group: str) -> Completer:
+    """Completes `group=` with the files of conf/<group>/. Bash takes `=` for the end of a word."""
+
+    def complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> Any:
+        before = [word for word in ctx.params.get(str(param.name)) or () if word != "="]
+        names = sorted(path.stem for path in Path("conf", group).glob("*.yaml"))
+        if before[-1:] == [group]:
+            return items(names, incomplete)
+        return items([f"{group}={name}" for name in names], incomplete)
+
+    return complete
+
+
+def out_folder(default: str) -> Declaration:
+    """Declares --out, the folder for results; by default one of the project's."""
+    folder, words = click.Path(path_type=Path), "The folder to write to."
+    return click.option(
+        "--out", type=folder, default=ROOT / default, show_default=default, help=words
+    )
+
+
+def overrides(group: str) -> Declaration:
+    words = f"{group}=…, and any key=value of conf/."
+    return click.argument("overrides", help=words, shell_complete=choices(group), nargs=-1)
+
+
+RUN = click.argument(
+    "name", help="A run of params.yaml.", shell_complete=entries("runs"), metavar="RUN"
+)
+TRAINED = click.argument(
+    "run", help="A run of params.yaml that has been trained.", shell_complete=entries("runs")
+)
+DATASET = click.argument(
+    "name", help="An entry of data in params.yaml.", shell_complete=entries("data")
+)

@@ -1,0 +1,84 @@
+"""Ends a command with one line and exit code 2 for a user's mistake or a disk that takes no file. A
+bug of ours ends in a traceback.
+"""
+
+import errno
+import getpass
+import os
+import sys
+from collections.abc import Callable
+from io import TextIOWrapper
+from select import POLLERR, POLLOUT, poll
+
+# Makes text from models, users and other programs safe for a terminal or a page.
+
+
+def printable(text: str) -> str:
+    """The text with its control characters, which a terminal obeys and HTML forbids, shown as
+    replacement characters; so are characters that change the direction of text.
+    """
+    return "".join(c if c.isprintable() or c in "\n\t" else "\ufffd" for c in text)
+
+
+# full, a limit, read-only, not ours
+UNWRITABLE = (*(errno.EACCES, errno.EDQUOT, errno.EFBIG), *(errno.ENOSPC, errno.EPERM, errno.EROFS))
+# a file in the place of a folder, say
+FOREIGN = (errno.EEXIST, errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG, errno.ENOTDIR)
+
+
+class UserError(Exception):
+    """Something that the user can fix; the message is one line that names it."""
+
+
+def run(main: Callable[[], None]) -> None:
+    """Run an entry point; print a UserError as one line on stderr and exit with code 2."""
+    use_utf8()
+    name_user()
+    try:
+        main()
+        sys.stdout.flush()
+    except BrokenPipeError:
+        if not stdout_is_closed():
+            raise
+        raise SystemExit(141) from None  # as a shell says that SIGPIPE ended a command
+    except (UserError, OSError) as error:
+        if isinstance(error, OSError) and error.errno not in UNWRITABLE + FOREIGN:
+            raise
+        sys.stdout.flush()
+        print(f"error: {' '.join(printable(str(error)).split())}", file=sys.stderr)
+        raise SystemExit(2) from None
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        raise SystemExit(130) from None
+
+
+def stdout_is_closed() -> bool:
+    """Whether nobody reads stdout any more, as after `| head`; if so, drops what is left for it."""
+    stdout = poll()
+    stdout.register(sys.stdout.fileno(), POLLOUT)
+    closed = any(event & POLLERR for _, event in stdout.poll(0))
+    if closed:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return closed
+
+
+def name_user() -> None:
+    """Set USER to the user's number if the user has no name, as in containers: DVC needs one."""
+    try:
+        getpass.getuser()
+    except (KeyError, OSError):
+        os.environ["USER"] = unnamed_user()
+
+
+def unnamed_user() -> str:
+    return f"uid{os.getuid()}"
+
+
+def use_utf8() -> None:
+    """Write UTF-8 and read arguments as UTF-8, whatever the locale; child processes do so, too."""
+    os.environ["PYTHONUTF8"] = "1"
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(encoding="utf-8", errors="backslashreplace")
+    if sys.getfilesystemencoding() != "utf-8":
+        sys.argv = [os.fsencode(word).decode(errors="surrogateescape") for word in sys.argv]

@@ -1,0 +1,146 @@
+"""Files and folders that are written whole or not at all."""
+
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from math import isfinite
+from pathlib import Path
+from tempfile import TemporaryFile
+from typing import Any, BinaryIO
+
+import yaml
+from filelock import FileLock, Timeout
+
+from pipelines import ROOT as ROOT
+from pipelines.host.errors import UserError
+
+
+def check_writable(folder: Path) -> None:
+    """Create ``folder``; raise UserError if no file can be written there."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise UserError(f"{folder}: {error.strerror}") from None
+
+
+@contextmanager
+def alone(target: Path) -> Iterator[None]:
+    """Let one process at a time write ``target``.
+
+    When DVC is killed its stage lives on, and the next `dvc repro` starts a second process, which
+    waits here.
+    """
+    target.parent.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(f"{target}.lock")
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        print(f"waiting for another process that is writing {target}", flush=True)
+        lock.acquire()
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+@contextmanager
+def replace_file(target: Path) -> Iterator[BinaryIO]:
+    """A new file that replaces ``target`` only when the block ends without error and its content is
+    on the disk: a full disk, a kill or a power cut leaves no half-written file there.
+    """
+    partial = target.with_name(target.name + ".partial")
+    try:
+        with open(partial, "wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(partial, target)
+    except BaseException:
+        partial.unlink(missing_ok=True)
+        raise
+
+
+def write_file(target: Path, content: str | bytes) -> None:
+    """Write all of a file or nothing."""
+    with replace_file(target) as file:
+        file.write(content.encode() if isinstance(content, str) else content)
+
+
+@contextmanager
+def replace_folder(target: Path, keep: bool = False) -> Iterator[Path]:
+    """A new folder that replaces ``target`` only when the block ends without error. With ``keep``,
+    a block that was cut short leaves its files for the next one, which has to check them.
+    """
+    partial = target.with_name(target.name + ".partial")
+    with alone(target):
+        if not keep:
+            shutil.rmtree(partial, ignore_errors=True)
+        partial.mkdir(parents=True, exist_ok=keep)
+        try:
+            yield partial
+        except BaseException:
+            if not keep:
+                shutil.rmtree(partial, ignore_errors=True)
+            raise
+        shutil.rmtree(target, ignore_errors=True)
+        partial.rename(target)
+
+
+# Standard JSON, without NaN and infinity, which many readers refuse.
+
+
+def without_nan(value: Any) -> Any:
+    """Plain data with null for each number that is not finite."""
+    if isinstance(value, dict):
+        return {key: without_nan(entry) for key, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [without_nan(entry) for entry in value]
+    return None if isinstance(value, float) and not isfinite(value) else value
+
+
+def dumps(value: Any, **options: Any) -> str:
+    return json.dumps(without_nan(value), allow_nan=False, **options)
+
+
+# Reads YAML files that people write: as UTF-8, and none that would break a parser.
+
+MAX_LEVELS = 50  # Python's recursion limit is some hundred
+LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+def read_yaml(path: Path) -> str:
+    """The text of a YAML file. Raises UserError with the file and what is wrong if it cannot be
+    read, is not UTF-8 or YAML, is too deep or contains itself; FileNotFoundError if there is none.
+    """
+    try:
+        text = path.read_bytes().decode()
+        check_nesting(text)
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise UserError(f"{path}: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        line = error.object[: error.start].count(b"\n") + 1
+        raise UserError(f"{path}: line {line}: not UTF-8 ({error.reason})") from None
+    except (yaml.YAMLError, ValueError) as error:
+        raise UserError(f"{path}: {' '.join(str(error).split())}") from None
+    return text
+
+
+def check_nesting(text: str) -> None:
+    """Raise ValueError if YAML is nested too deeply, or without end by an anchor in itself."""
+    open_anchors: list[str | None] = []
+    for event in yaml.parse(text, Loader=LOADER):
+        line = event.start_mark.line + 1 if event.start_mark else 0
+        if isinstance(event, yaml.CollectionStartEvent):
+            open_anchors.append(event.anchor)
+            if len(open_anchors) > MAX_LEVELS:
+                raise ValueError(f"line {line}: nested more than {MAX_LEVELS} deep")
+        elif isinstance(event, yaml.CollectionEndEvent):
+            open_anchors.pop()
+        elif isinstance(event, yaml.AliasEvent) and event.anchor in open_anchors:
+            raise ValueError(f"line {line}: *{event.anchor} contains itself")
