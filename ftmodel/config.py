@@ -7,6 +7,12 @@ from math import inf, isclose, sqrt
 from operator import ge, gt, le, lt
 from typing import Any, get_type_hints
 
+
+def given(settings: Any) -> dict[str, Any]:
+    """The fields of a dataclass that are not null."""
+    return {name: value for name, value in vars(settings).items() if value is not None}
+
+
 # Metadata of settings, which are fields of dataclasses: their limits, which one check and the docs
 # read, and whether a baseline reads the setting.
 

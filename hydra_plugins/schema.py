@@ -1,6 +1,6 @@
 """The types of conf/: composition fills in all their defaults and refuses keys they do not have.
 
-Hydra imports what lies in this folder, in pipelines.config.compose as in `dvc exp run`, and in no other
+Hydra imports what lies in this folder, in `ftlab compose` as in `dvc exp run`, and in no other
 program: it is not installed. So both write the same params.yaml, with every setting in it, and DVC
 notices a changed default. Structured configs are the simplest way to do that: defaults are there
 before overrides, which need no `+`; entries of typed dictionaries (`models`, `arms`, `runs`,

@@ -8,6 +8,7 @@ from typing import Any
 
 from ftmodel.config import ModelConfig
 from pipelines.artifacts.tokens.shards import Shards
+from pipelines.config import derived
 from pipelines.config.data import Data
 from pipelines.config.derived import Budget
 from pipelines.config.schema import Experiment, Optim, Run
@@ -37,7 +38,7 @@ class RunSpec:
     @cached_property
     def config(self) -> ModelConfig:
         """The architecture: its preset's, without the latent for a baseline."""
-        return self.experiment.model_config(self.run)
+        return derived.model_config(self.experiment, self.run)
 
     @cached_property
     def design_changes(self) -> dict[str, Any]:
@@ -51,7 +52,7 @@ class RunSpec:
     @cached_property
     def budgets(self) -> list[Budget]:
         """Token budgets in rising order; the last is the whole run's."""
-        return self.experiment.budgets(self.run)
+        return derived.budgets(self.experiment, self.run)
 
     @property
     def steps(self) -> int:
@@ -61,7 +62,7 @@ class RunSpec:
     @property
     def batch_tokens(self) -> int:
         """Tokens that an optimizer step predicts."""
-        return self.experiment.batch_tokens(self.run)
+        return derived.batch_tokens(self.experiment, self.run)
 
     def shards(self) -> Shards:
         """The tokens of its data; raises UserError if there are none."""

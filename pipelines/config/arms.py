@@ -7,7 +7,9 @@ from dataclasses import replace
 from typing import Any
 
 from ftmodel.config import ModelConfig
-from pipelines.config.schema import Arm, Experiment, InitFrom, Run
+from pipelines.config import derived
+from pipelines.config.init_from import InitFrom
+from pipelines.config.schema import Arm, Experiment, Run
 
 FAMILY = ("data", "model", "tokens", "init_from")  # the same for arms that may be compared
 
@@ -104,7 +106,7 @@ def parent_fits(experiment: Experiment, key: str, run: Arm) -> None:
 
 def check_copied_encoder(experiment: Experiment, key: str, run: Arm) -> None:
     """Raise ValueError if a new separate encoder is to begin as a copy of a block."""
-    if not experiment.model_config(run).latent.copies_block and run.init_from.copy_encoder:
+    if not derived.model_config(experiment, run).latent.copies_block and run.init_from.copy_encoder:
         raise ValueError(
             f"{key}.init_from.copy_encoder: true, but a separate encoder cannot be copied from a "
             "block of the decoder; false initialises it at random"
@@ -115,7 +117,7 @@ def check_decoders(experiment: Experiment, key: str, run: Arm, parent: Arm) -> N
     """Raise ValueError, starting with ``key``, unless a run can take over its parent's weights."""
     if run.data != parent.data:
         raise ValueError(f"{key}: its data are {parent.data}, not {run.data}, so the tokens differ")
-    theirs, ours = (experiment.model_config(each) for each in (parent, run))
+    theirs, ours = (derived.model_config(experiment, each) for each in (parent, run))
     pairs = theirs.decoder_differences(ours)
     if theirs.latent_bits and ours.latent_bits:  # the latent is taken over, too
         wanted = latent_settings(ours)

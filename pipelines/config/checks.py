@@ -11,6 +11,7 @@ from typing import Any
 from ftmodel.config import check_limits
 from ftmodel.schedule import decay_start
 from ftmodel.synthetic import PROCESSES
+from pipelines.config import derived
 from pipelines.config.arms import FAMILY, arm_of_each, family_of, parent_fits
 from pipelines.config.data import ProcessData, TextData
 from pipelines.config.derived import suite_runs, trainings
@@ -146,7 +147,7 @@ def check_arms(experiment: Experiment) -> None:
 def check_proposal(experiment: Experiment) -> None:
     """Raise ValueError for a proposal without effect: one z per sequence needs no filter."""
     latent = [
-        experiment.model_config(run).latent
+        derived.model_config(experiment, run).latent
         for run in experiment.runs.values()
         if run.kappa_bits is not None
     ]
@@ -216,7 +217,7 @@ def names_are_known(experiment: Experiment, key: str, run: Arm) -> None:
 
 
 def design_exists(experiment: Experiment, key: str, run: Arm) -> None:
-    check_part(key, experiment.model_config(run))
+    check_part(key, derived.model_config(experiment, run))
     if run.kappa_bits is not None:
         return
     for name, value in run.design_settings.items():
@@ -224,7 +225,10 @@ def design_exists(experiment: Experiment, key: str, run: Arm) -> None:
 
 
 def free_bits_see_the_batch(experiment: Experiment, key: str, run: Arm) -> None:
-    over, parts = experiment.model_config(run).latent.free_bits, experiment.compute.accumulate
+    over, parts = (
+        derived.model_config(experiment, run).latent.free_bits,
+        experiment.compute.accumulate,
+    )
     if run.kappa_bits is not None and over.needs_whole_batch and parts > 1:
         raise ValueError(
             f"compute.accumulate: {parts}, but {key} has free_bits {over}, which averages over a "
@@ -247,7 +251,7 @@ def kappa_fits_the_latent(experiment: Experiment, key: str, run: Arm) -> None:
         raise ValueError(
             f"{key}.kappa_bits: {run.kappa_bits} is outside 0 … {bits}, {where}.latent_bits"
         )
-    config = experiment.model_config(run)
+    config = derived.model_config(experiment, run)
     # a document that is shorter than the context holds more bits per token; the KL to a learned
     # prior may be more than H
     bounded = config.latent.uniform_prior and not config.document_mask
@@ -280,7 +284,7 @@ def muon_has_whole_matrices(experiment: Experiment, key: str, run: Arm) -> None:
 
 
 def held_out_evaluation_fits(experiment: Experiment, key: str, run: Arm) -> None:
-    every, batch = experiment.evaluation.every_tokens, experiment.batch_tokens(run)
+    every, batch = experiment.evaluation.every_tokens, derived.batch_tokens(experiment, run)
     if every is None:
         return
     if not batch <= every <= run.tokens:
@@ -296,7 +300,7 @@ def held_out_evaluation_fits(experiment: Experiment, key: str, run: Arm) -> None
 
 
 def tokens_make_a_batch(experiment: Experiment, key: str, run: Arm) -> None:
-    batch = experiment.batch_tokens(run)
+    batch = derived.batch_tokens(experiment, run)
     if run.tokens < batch:
         raise ValueError(f"{key}.tokens: {run.tokens} is less than one batch of {batch} tokens")
 
@@ -322,7 +326,7 @@ def prefix_is_a_baselines(experiment: Experiment, key: str, run: Arm) -> None:
 
 
 def budgets_rise(experiment: Experiment, key: str, run: Arm) -> None:
-    batch = experiment.batch_tokens(run)
+    batch = derived.batch_tokens(experiment, run)
     steps = [0, *(budget // batch for budget in run.budgets), run.tokens // batch]
     if any(later <= earlier for earlier, later in pairwise(steps)):
         raise ValueError(
@@ -332,7 +336,7 @@ def budgets_rise(experiment: Experiment, key: str, run: Arm) -> None:
 
 
 def warm_up_ends_before_the_decay(experiment: Experiment, key: str, run: Arm) -> None:
-    optim, least = experiment.models[run.model].optim, experiment.budgets(run)[0]
+    optim, least = experiment.models[run.model].optim, derived.budgets(experiment, run)[0]
     start = decay_start(optim.decay, least.steps)
     if optim.schedule is Schedule.wsd and start < optim.warmup_steps:
         raise ValueError(
@@ -343,7 +347,7 @@ def warm_up_ends_before_the_decay(experiment: Experiment, key: str, run: Arm) ->
 
 
 def kappa_warm_up_fits(experiment: Experiment, key: str, run: Arm) -> None:
-    least = experiment.budgets(run)[0]
+    least = derived.budgets(experiment, run)[0]
     if run.kappa_bits is None and run.kappa_warmup_steps:
         raise ValueError(
             f"{key}.kappa_warmup_steps: {run.kappa_warmup_steps}, but a baseline has no κ"

@@ -4,12 +4,10 @@ what DVC must know about them.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from ftmodel.config import LatentDesign, ModelConfig
-
-if TYPE_CHECKING:  # the schema imports this module
-    from pipelines.config.schema import Arm, Preset
+from ftmodel.config import LatentDesign, ModelConfig, given
+from pipelines.config.schema import Arm, Experiment
 
 
 @dataclass(frozen=True)
@@ -21,48 +19,36 @@ class Budget:
     annealed: bool  # whether the learning rate has come down to its end by then
 
 
-def given(settings: Any) -> dict[str, Any]:
-    """The fields of a dataclass that are not null."""
-    return {name: value for name, value in vars(settings).items() if value is not None}
+def model_config(experiment: Experiment, run: Arm) -> ModelConfig:
+    """The preset's architecture with the run's design of the latent; a baseline has none."""
+    architecture = experiment.models[run.model].architecture
+    if run.kappa_bits is None:
+        return replace(
+            architecture,
+            n_layers=architecture.n_layers + run.extra_blocks,
+            random_prefix=run.random_prefix,
+            latent_bits=0,
+            latent_block=None,
+            latent=LatentDesign(),
+        )
+    bits = architecture.latent_bits if run.latent_bits is None else run.latent_bits
+    block = architecture.latent_block if run.latent_block is None else run.latent_block
+    design = architecture.latent.changed(given(run.latent))
+    return replace(architecture, latent_bits=bits, latent_block=block, latent=design)
 
 
-class Derived:
-    """What an `Experiment` says about its runs beyond their settings."""
+def batch_tokens(experiment: Experiment, run: Arm) -> int:
+    """Tokens that an optimizer step predicts."""
+    preset = experiment.models[run.model]
+    return preset.optim.batch_size * preset.architecture.context
 
-    if TYPE_CHECKING:
-        models: dict[str, Preset]
 
-    def model_config(self, run: "Arm") -> ModelConfig:
-        """The preset's architecture with the run's design of the latent; a baseline has none."""
-        architecture = self.models[run.model].architecture
-        if run.kappa_bits is None:
-            blocks = architecture.n_layers + run.extra_blocks
-            return replace(
-                architecture,
-                n_layers=blocks,
-                random_prefix=run.random_prefix,
-                latent_bits=0,
-                latent_block=None,
-                latent=LatentDesign(),
-            )
-        bits = architecture.latent_bits if run.latent_bits is None else run.latent_bits
-        block = architecture.latent_block if run.latent_block is None else run.latent_block
-        design = architecture.latent.changed(given(run.latent))
-        return replace(architecture, latent_bits=bits, latent_block=block, latent=design)
-
-    def batch_tokens(self, run: "Arm") -> int:
-        """Tokens that an optimizer step predicts."""
-        preset = self.models[run.model]
-        return preset.optim.batch_size * preset.architecture.context
-
-    def budgets(self, run: "Arm") -> list[Budget]:
-        """A run's budgets in rising order, its own last: decays under wsd, else snapshots."""
-        wsd = self.models[run.model].optim.schedule == "wsd"
-        batch = self.batch_tokens(run)
-        return [
-            *(Budget(tokens, tokens // batch, annealed=wsd) for tokens in run.budgets),
-            Budget(run.tokens, run.tokens // batch, annealed=True),
-        ]
+def budgets(experiment: Experiment, run: Arm) -> list[Budget]:
+    """A run's budgets in rising order, its own last: decays under wsd, else snapshots."""
+    wsd = experiment.models[run.model].optim.schedule == "wsd"
+    batch = batch_tokens(experiment, run)
+    smaller = [Budget(tokens, tokens // batch, annealed=wsd) for tokens in run.budgets]
+    return [*smaller, Budget(run.tokens, run.tokens // batch, annealed=True)]
 
 
 def trainings(runs: Mapping[str, Any], experiment: str) -> dict[str, dict[str, str]]:

@@ -6,13 +6,13 @@ from math import isnan
 from pathlib import Path
 from typing import Any
 
+from ftmodel.config import given
 from ftmodel.designs.hinge import LN2
 from pipelines.artifacts.results import UNITS, Estimate, flat_numbers
 from pipelines.artifacts.run_results import RunResults
 from pipelines.compare.arms import Arm, last_third, over_seeds
 from pipelines.compare.comparison import UseOfZ
 from pipelines.config.arms import recipe
-from pipelines.config.derived import given
 from pipelines.host.console import aligned
 from pipelines.report.analysis import Analysis
 from pipelines.report.benchmarks import of_family

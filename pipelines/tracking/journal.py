@@ -30,6 +30,7 @@ from mlflow.utils.validation import MAX_TAG_VAL_LENGTH as MAX_TAG
 from pipelines.artifacts.checkpoint import Manifest
 from pipelines.artifacts.corpus import SPLITS
 from pipelines.artifacts.run_results import fraction
+from pipelines.config import derived
 from pipelines.config.arms import group_by_seed
 from pipelines.config.schema import Experiment
 from pipelines.host.errors import UserError, name_user
@@ -178,7 +179,7 @@ def run_params(manifest: Manifest, experiment: Experiment) -> dict[str, str]:
         **{f"optim.{key}": value for key, value in asdict(optim).items()},
         "device": manifest.device,
         "vocab_size": manifest.vocab_size,
-        "steps": experiment.budgets(experiment.runs[manifest.run_name])[-1].steps,
+        "steps": derived.budgets(experiment, experiment.runs[manifest.run_name])[-1].steps,
         "precision": precision.value,
         "git_revision": manifest.git_revision,
         "data_hash": manifest.data_hash,

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from pipelines.config import derived
 from pipelines.config.load import load_experiment
 from pipelines.config.schema import Strategy
 from pipelines.host.errors import UserError
@@ -90,7 +91,7 @@ def test_a_gradient_that_is_not_finite_is_one_line_with_the_windows_of_all_worke
     experiment = load_experiment()
     run = experiment.runs[RUN]
     windows = Shards(Path("data/tokens") / run.data).windows(
-        "train", experiment.model_config(run).context
+        "train", derived.model_config(experiment, run).context
     )
     whole = StepBatches(windows, 8, 20, run.seed)
     assert str(whole[2]["windows"].tolist()) in str(caught.value)

@@ -28,6 +28,7 @@ from ftmodel.positions import rope_table
 from ftmodel.synthetic import PROCESSES
 from pipelines.artifacts.run_spec import RunSpec
 from pipelines.common.file_listing import Folder
+from pipelines.config import derived
 from pipelines.config.arms import group_by_seed
 from pipelines.config.compose import compose_config, write_params
 from pipelines.config.data import Files, ProcessData, TextData
@@ -233,7 +234,7 @@ def start_training(experiment, name, run):
 
 def make_model(experiment, name, run):
     """Its costs, its table of positions and, if it is small, the model itself without memory."""
-    data, config = experiment.data[run.data], experiment.model_config(run)
+    data, config = experiment.data[run.data], derived.model_config(experiment, run)
     optim = experiment.models[run.model].optim
     if config.n_layers <= 8 and (not isinstance(data, TextData) or data.tokenizer is None):
         assert isfinite(RunPlan(RunSpec(experiment, name), COMPUTE).flops)

@@ -3,6 +3,7 @@
 import pytest
 
 from ftmodel.costs.training import parameters
+from pipelines.config import derived
 from tests.support.settings import composed_by_hydra
 
 ARMS = {(None, 0), (None, 1), (0.0, 0), (0.5, 0), (1.0, 0)}  # κ and further blocks
@@ -26,9 +27,12 @@ def test_tokens_for_each_parameter_of_the_baseline_are_the_same(experiment):
     for arm in experiment.arms.values():
         if arm.kappa_bits is None and not arm.extra_blocks:
             vocabulary = experiment.data[arm.data].vocab_size
-            sizes[arm.model] = parameters(experiment.model_config(arm), vocabulary).total
+            sizes[arm.model] = parameters(derived.model_config(experiment, arm), vocabulary).total
     for arm in experiment.arms.values():
-        assert experiment.budgets(arm)[-1].steps * experiment.batch_tokens(arm) == arm.tokens
+        assert (
+            derived.budgets(experiment, arm)[-1].steps * derived.batch_tokens(experiment, arm)
+            == arm.tokens
+        )
         assert arm.tokens / sizes[arm.model] == pytest.approx(2, rel=2e-3)
     assert min(sizes.values()) < 0.32e6 and max(sizes.values()) > 15 * min(sizes.values())
 

@@ -7,8 +7,8 @@ import pytest
 from omegaconf import OmegaConf
 
 from pipelines.config.arms import arm_of_each, family_of, group_by_seed
+from pipelines.config.init_from import InitFrom
 from pipelines.config.load import parse
-from pipelines.config.schema import InitFrom
 from pipelines.host.errors import UserError
 from tests.support.mutants import rejects
 from tests.support.settings import changed, composed_by_hydra, refusal, smoke

@@ -7,12 +7,13 @@ import pytest
 from omegaconf import OmegaConf
 
 from ftmodel.config import LatentDesign
+from pipelines.config import derived
 from pipelines.config.checks import shortened
 from pipelines.config.compose import compose_config
 from pipelines.config.data import TextData
 from pipelines.config.derived import trainings
+from pipelines.config.init_from import InitFrom
 from pipelines.config.load import parse
-from pipelines.config.schema import InitFrom
 from pipelines.config.suite import SuiteTask
 from pipelines.host.errors import UserError
 from tests.support.mutants import rejects
@@ -32,7 +33,7 @@ SMALLEST = "{data: target, model: target_small, kappa_bits: null, tokens: 10400}
 def test_every_shipped_experiment_is_valid_and_named_like_its_file(name):
     experiment = composed_by_hydra(f"experiment={name}")
     assert experiment.name == name
-    assert all(experiment.budgets(run)[-1].steps > 0 for run in experiment.runs.values())
+    assert all(derived.budgets(experiment, run)[-1].steps > 0 for run in experiment.runs.values())
 
 
 def test_all_data_that_ships_is_valid_and_the_mixture_is_made_of_its_parts():
@@ -56,8 +57,8 @@ def test_committed_params_are_the_default_experiment():
 
 def test_a_baseline_has_the_architecture_of_its_preset_but_no_latent():
     experiment = smoke(f"{ARCHITECTURE}.latent_block=2")
-    free = experiment.model_config(experiment.runs["free_k1_8"])
-    baseline = experiment.model_config(experiment.runs["baseline"])
+    free = derived.model_config(experiment, experiment.runs["free_k1_8"])
+    baseline = derived.model_config(experiment, experiment.runs["baseline"])
     assert (free.latent_bits, free.latent_block) == (8, 2)
     assert (baseline.latent_bits, baseline.latent_block) == (0, None)
     assert vars(free) == {**vars(baseline), "latent_bits": 8, "latent_block": 2}
@@ -68,7 +69,7 @@ def test_a_run_may_have_a_design_of_its_own():
     """Beside the preset's, which the baseline, having no latent, has none of."""
     changes = [f"{RUN}.latent.map=linear", f"{RUN}.latent_bits=20", f"{RUN}.kappa_bits=9"]
     experiment = smoke(f"{ARCHITECTURE}.latent.inject=residual", f"{RUN}.latent_block=1", *changes)
-    configs = {name: experiment.model_config(run) for name, run in experiment.runs.items()}
+    configs = {name: derived.model_config(experiment, run) for name, run in experiment.runs.items()}
     assert configs["free_k1_8"].latent == LatentDesign(inject="residual", map="linear")
     assert (configs["free_k1_8"].latent_bits, configs["free_k1_8"].latent_block) == (20, 1)
     assert configs["free_k1"].latent == LatentDesign(inject="residual")
@@ -88,7 +89,9 @@ def test_a_run_may_go_back_to_the_default_design_or_change_a_number(preset, defa
     """A number that belongs to the preset's design is not that of the default one."""
     changes = [f"{RUN}.latent.{default}", f"runs.free_k1.latent.{other}"]
     experiment = smoke(f"{ARCHITECTURE}.latent={preset}", *changes)
-    designs = {name: experiment.model_config(run).latent for name, run in experiment.runs.items()}
+    designs = {
+        name: derived.model_config(experiment, run).latent for name, run in experiment.runs.items()
+    }
     assert designs["free_k1_8"] == designs["baseline"] == LatentDesign()
     assert designs["free_k1"] == design
     assert experiment.models["target_small"].architecture.latent != design
@@ -99,7 +102,7 @@ def test_a_run_may_go_back_to_the_default_design_or_change_a_number(preset, defa
 def test_a_threshold_of_0_is_that_of_a_free_transformer():
     """It has a latent, needs bits for it, and has no blocks that only a baseline may have."""
     experiment = smoke(f"{RUN}.kappa_bits=0")
-    assert experiment.model_config(experiment.runs["free_k1_8"]).latent_bits == 8
+    assert derived.model_config(experiment, experiment.runs["free_k1_8"]).latent_bits == 8
     for change, key in (
         (f"{ARCHITECTURE}.latent_bits=0", "kappa_bits: a Free Transformer needs latent bits"),
         (f"{RUN}.extra_blocks=1", "extra_blocks: 1"),

@@ -10,6 +10,7 @@ from ftmodel.config import ModelConfig
 from ftmodel.costs.training import flops_per_token, utilisation
 from pipelines import plan
 from pipelines.artifacts.run_spec import RunSpec
+from pipelines.config import derived
 from tests import ROOT
 from tests.support.commands import call
 from tests.support.settings import composed_by_hydra as composed
@@ -81,7 +82,9 @@ def test_other_numbers_of_gpus():
 def architectures(name: str) -> tuple[ModelConfig, ModelConfig]:
     """Baseline and Free Transformer."""
     experiment = composed(f"experiment={name}")
-    baseline, free = (experiment.model_config(experiment.runs[r]) for r in ("baseline", "free_k1"))
+    baseline, free = (
+        derived.model_config(experiment, experiment.runs[r]) for r in ("baseline", "free_k1")
+    )
     return baseline, free
 
 

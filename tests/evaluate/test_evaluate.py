@@ -23,6 +23,7 @@ from pipelines.artifacts.packing import held_out
 from pipelines.artifacts.results import plain_data
 from pipelines.artifacts.run_spec import RunSpec
 from pipelines.artifacts.tokens.shards import Shards
+from pipelines.config import derived
 from pipelines.config.compose import compose_config
 from pipelines.config.data import ProcessData, TextData
 from pipelines.config.load import load_experiment, parse
@@ -323,7 +324,7 @@ def test_every_budget_is_scored(workspace, monkeypatch):
     budgets = evaluation["budgets"]
     assert [b["tokens"] for b in budgets] == [5 * 520, 15 * 520, 20 * 520]
     assert [b["listed"] for b in budgets] == [5 * 520 + 7, 15 * 520, 20 * 520 + 9]
-    config = experiment.model_config(experiment.runs[RUN])
+    config = derived.model_config(experiment, experiment.runs[RUN])
     assert config.tied and evaluation["parameters"] == parameters(config, len(ALPHABET)).total
     assert evaluation["trained_tokens"] == 20 * 520
     assert [b["annealed"] for b in budgets] == [False, False, True]

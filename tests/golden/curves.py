@@ -17,7 +17,8 @@ from ftmodel.inference.latent_source import FromPrior, Noise
 from pipelines.artifacts import results
 from pipelines.artifacts.checkpoint import load_model, numbered
 from pipelines.artifacts.run_spec import RunSpec
-from pipelines.config.schema import DesignChanges, InitFrom, OptimizerName, Precision, Schedule
+from pipelines.config.init_from import InitFrom
+from pipelines.config.schema import DesignChanges, OptimizerName, Precision, Schedule
 from pipelines.data.build import make_process
 from pipelines.evaluate.stage import evaluate
 from pipelines.host.paths import corpus_folder, tokens_folder

@@ -4,6 +4,7 @@ import pytest
 
 from perf.gpu import training_slice
 from pipelines import ROOT, doctor
+from pipelines.config import derived
 from pipelines.config.load import parse
 from pipelines.host.errors import UserError
 from tests.support.mutants import rejects
@@ -24,7 +25,7 @@ def test_both_arms_are_those_of_the_experiment(project, monkeypatch, online):
     baseline, free = experiment.runs.values()
     assert (baseline.kappa_bits, free.kappa_bits) == (None, 0.5)
     assert baseline.tokens == free.tokens == 625_000_000 and not baseline.budgets
-    config = experiment.model_config(free)
+    config = derived.model_config(experiment, free)
     assert (config.n_layers, config.d_model, config.context) == (12, 768, 1024)
     assert experiment.compute.precision.value == "bf16" and experiment.compute.compile
     data = experiment.data["fineweb_edu"]

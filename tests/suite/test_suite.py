@@ -15,6 +15,7 @@ from pipelines import inputs
 from pipelines.artifacts.checkpoint import load_model
 from pipelines.artifacts.run_spec import RunSpec
 from pipelines.artifacts.suite_results import TaskResult
+from pipelines.config import derived
 from pipelines.config.load import load_experiment
 from pipelines.config.suite import SuiteTask
 from pipelines.host.errors import UserError
@@ -211,7 +212,7 @@ def kept(tmp_path, monkeypatch):
     experiment, manifest = smoke(), SimpleNamespace(spec_hash="abc", tracking_key="first")
     monkeypatch.chdir(tmp_path)  # where nothing has been fetched
     given = {"suite": experiment.suite, "manifest": manifest}
-    given["budget"] = experiment.budgets(experiment.runs[RUN])[0]
+    given["budget"] = derived.budgets(experiment, experiment.runs[RUN])[0]
 
     def ask(name="words", spec=SPEC, **changes):
         return is_kept(Progress(Path("kept/here"), decisive(**given | changes)), spec, name)

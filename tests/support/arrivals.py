@@ -6,7 +6,7 @@ from dataclasses import fields
 from typing import Any, TypeVar
 
 from pipelines.config import data, schema, suite
-from pipelines.config.schema import InitFrom
+from pipelines.config.init_from import InitFrom
 from pipelines.sweep.plan import Sweep
 from tests import ROOT
 from tests.docs.settings_page import groups_within

@@ -7,6 +7,7 @@ from omegaconf import OmegaConf
 from ray.exceptions import ActorDiedError, RayTaskError
 
 from pipelines.artifacts.results import Estimate
+from pipelines.config import derived
 from pipelines.config.compose import compose_config
 from pipelines.config.load import parse
 from pipelines.host.errors import UserError
@@ -85,7 +86,7 @@ def test_the_experiment_trains_the_very_settings_with_seeds_that_no_trial_had(co
         swept, tried = trial.experiment, trial.run
         assert vars(run) == vars(tried) | {"seed": run.seed, "model": run.model}
         assert re.fullmatch(rf"{tried.model}_lr_0p\d+(_map_linear)?", run.model)
-        assert best.model_config(run) == swept.model_config(tried)
+        assert derived.model_config(best, run) == derived.model_config(swept, tried)
         assert best.models[run.model].optim == swept.models[tried.model].optim
         assert best.data[run.data] == swept.data[tried.data]
         assert best.evaluation == swept.evaluation and best.compute == swept.compute

@@ -14,7 +14,8 @@ import yaml
 
 from ftmodel.config import LatentDesign
 from pipelines.artifacts.run_spec import RunSpec
-from pipelines.config.schema import InitFrom, Run, Schedule
+from pipelines.config.init_from import InitFrom
+from pipelines.config.schema import Run, Schedule
 from pipelines.host.errors import UserError
 from pipelines.sweep import tune as sweep
 from pipelines.sweep.plan import KEY_GROUPS, LATENT_SETTINGS, Sweep, read_space, trial_name

@@ -6,8 +6,8 @@ from pathlib import Path
 import torch
 
 from pipelines.artifacts.checkpoint import load_model
+from pipelines.config.init_from import InitFrom
 from pipelines.config.load import load_experiment
-from pipelines.config.schema import InitFrom
 from pipelines.export import build
 from pipelines.export.build import main as export
 from pipelines.host.paths import checkpoint_path

@@ -16,7 +16,7 @@ from pipelines.artifacts.checkpoint import PADDING
 from pipelines.artifacts.llama_files import Llama
 from pipelines.artifacts.run_spec import RunSpec
 from pipelines.common.rng_streams import Purpose, generator
-from pipelines.config.schema import InitFrom
+from pipelines.config.init_from import InitFrom
 from pipelines.host.errors import UserError
 from pipelines.tokenize.vocabulary import train_bpe
 from pipelines.train.core import parent as parent_module

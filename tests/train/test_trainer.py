@@ -17,7 +17,8 @@ from ftmodel.model.objective import training_loss
 from pipelines.artifacts.checkpoint import Manifest
 from pipelines.artifacts.run_spec import RunSpec
 from pipelines.config.derived import Budget
-from pipelines.config.schema import InitFrom, Precision, Schedule
+from pipelines.config.init_from import InitFrom
+from pipelines.config.schema import Precision, Schedule
 from pipelines.host.errors import UserError
 from pipelines.train.core import trainer as trainer_module
 from pipelines.train.core.acceleration import Compiled
