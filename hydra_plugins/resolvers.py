@@ -5,7 +5,7 @@
     suite_runs: ${text_runs:${runs},${data},${suite}} runs on text, which the suite scores
 
 All are read-only: Hydra would silently apply an override of a run to a copy. Hydra imports
-what lies in this folder, in pipelines.config.compose as in `dvc exp run`.
+what lies in this folder, in `ftlab compose` as in `dvc exp run`.
 """
 
 from collections.abc import Callable, Mapping

@@ -13,13 +13,14 @@ from pathlib import Path
 import click
 
 from perf.record import Part, record
-from pipelines import cli
-from pipelines.commands.arguments import COUNT, listed, out_folder
+from pipelines.commands.arguments import COUNT, command, listed, out_folder
+from pipelines.host.errors import run_command
 
 NAMES = ("mapper", "latent", "training", "decoding", "side_by_side", "tokenize")
 PARTS = {name: Part(f"perf.{name}") for name in NAMES}
 
 
+@command(__doc__)
 @click.argument(
     "names",
     help="Measurements to make; all if none is named.",
@@ -34,4 +35,4 @@ def main(names: Sequence[str], turns: int, quick: bool, out: Path) -> None:
 
 
 if __name__ == "__main__":
-    cli.run("perf")
+    run_command(main, "python -m perf")

@@ -21,7 +21,7 @@ from typing import Any
 
 import torch
 
-from pipelines import doctor
+from pipelines.commands import doctor
 from pipelines.host.errors import UserError
 from pipelines.host.files import dumps, write_file
 from pipelines.host.machine import git_revision, processor_name, whole_cores

@@ -1,7 +1,7 @@
 """Score a pretrained Llama with our harness and lm_eval's.
 
-    python -m pipelines.pretrained smollm2_135m
-    python -m pipelines.fetch suite=paper
+    ftlab pretrained smollm2_135m
+    ftlab fetch suite=paper
     python -m perf.scores piqa arc_easy
 
 Both run the tasks of conf/suite/paper.yaml on the same weights: ours through FreeTransformerLM,
@@ -34,11 +34,10 @@ from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast
 
 from ftmodel.conversion.llama import decoder_of
 from perf import rounding
-from pipelines import cli
 from pipelines.artifacts import llama_files
-from pipelines.commands.arguments import COUNT, out_folder
+from pipelines.commands.arguments import COUNT, command, out_folder
 from pipelines.config.suite import Suite, SuiteTask
-from pipelines.host.errors import UserError
+from pipelines.host.errors import UserError, run_command
 from pipelines.host.files import ROOT, dumps, write_file
 from pipelines.host.machine import git_revision, processor_name
 from pipelines.suite import benchmark_data
@@ -178,6 +177,7 @@ def score_row(name: str, spec: SuiteTask, models: Sequence[Any]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
+@command(__doc__)
 @click.argument("names", help="Benchmarks of suite paper; all if none is named.", nargs=-1)
 @click.option(
     "--reference",
@@ -191,7 +191,7 @@ def main(names: Sequence[str], out: Path, reference: int | None = None) -> None:
     if unknown := [name for name in names if name not in tasks]:
         raise UserError(f"no benchmark {unknown[0]!r}; there are {', '.join(tasks)}")
     if not (MODEL / "model.gguf").is_file():
-        raise UserError(f"{MODEL}: is missing; `python -m pipelines.pretrained {MODEL.name}`")
+        raise UserError(f"{MODEL}: is missing; `ftlab pretrained {MODEL.name}`")
     path = out / "scores.json"
     out.mkdir(parents=True, exist_ok=True)
     if "BENCHMARK_FILES" in os.environ:
@@ -215,4 +215,4 @@ def main(names: Sequence[str], out: Path, reference: int | None = None) -> None:
 
 
 if __name__ == "__main__":
-    cli.run("scores")
+    run_command(main, "python -m perf.scores")

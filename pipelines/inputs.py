@@ -24,10 +24,10 @@ from typing import Any
 
 import yaml
 
-from pipelines import cli
+from pipelines.commands.arguments import command
 from pipelines.common.distributions import PinnedFiles
 from pipelines.common.file_listing import FileEntry, Folder, by_content_if_small, local_files
-from pipelines.host.errors import UserError, printable
+from pipelines.host.errors import UserError, printable, run_command
 from pipelines.host.files import read_yaml, write_file
 from pipelines.host.source_code import CODE, mirror, stages_reading
 from pipelines.suite.benchmark_data import fetched
@@ -110,7 +110,7 @@ def note_suite(suite: Any) -> None:
     pairs |= {f"{named[name]} generates answers" for name in drawn}
     before = loads(path.read_bytes()) if path.exists() else {"known": []}
     if not pairs <= {*before["known"]}:
-        from pipelines.suite.benchmark_data import check_file, check_names
+        from pipelines.suite.task_index import check_file, check_names
 
         check_names(named)
         for name in tasks:
@@ -136,6 +136,7 @@ def note_code(known: bool) -> None:
         )
 
 
+@command(__doc__)
 def main() -> None:
     try:
         params = yaml.safe_load(read_yaml(Path("params.yaml")))
@@ -159,4 +160,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    cli.run("inputs")
+    run_command(main, "python -m pipelines.inputs")

@@ -18,10 +18,12 @@ from zipfile import ZipFile
 import pytest
 from packaging.requirements import Requirement
 
-from pipelines import cli, export
+from pipelines import export
 from pipelines.common.distributions import canonical
+from pipelines.host import errors
 from pipelines.host.errors import UserError
 from tests import ROOT
+from tests.support.commands import call
 from tests.support.mutants import rejects
 from tests.support.requirements import EXTRAS, PROJECT, closure
 
@@ -32,7 +34,7 @@ HOMES = {  # files that may need an extra to be imported
     "cluster": ("cluster/connection.py", "sweep/", "train/distributed.py"),
     "suite": ("suite/",),
     "export": ("export/",),
-    "plots": ("plots.py",),
+    "plots": ("commands/plots.py",),
 }
 TOOLS = {  # for development, and imported by nothing of ours
     "accelerate",
@@ -77,7 +79,7 @@ def needs(distributions):
     return of
 
 
-@rejects("analysis.trend: linregress«→\nimport pandas» from", "the library imports pandas")
+@rejects("analysis.differences: linregress«→\nimport pandas» from", "the library imports pandas")
 def test_the_library_needs_pytorch_numpy_and_scipy(needs):
     assert declared(PROJECT["dependencies"]) == LIBRARY
     assert all(found & LIBRARY for found in needs("ftmodel"))
@@ -104,7 +106,7 @@ def test_what_needs_an_extra_is_imported_where_that_extra_is_used(distributions)
                     named[name] = extra
                     home = path.relative_to(ROOT / "pipelines").as_posix().startswith(homes)
                     assert home or name not in imported(path, on_import=True), path
-    assert named == cli.EXTRAS and {*named.values()} == {*HOMES}
+    assert named == errors.EXTRAS and {*named.values()} == {*HOMES}
 
 
 def test_a_missing_extra_is_one_line(monkeypatch, tmp_path):
@@ -114,7 +116,7 @@ def test_a_missing_extra_is_one_line(monkeypatch, tmp_path):
         monkeypatch.delattr(export, module, raising=False)
     monkeypatch.chdir(tmp_path)
     with pytest.raises(Exception) as caught:
-        cli.perform(cli.command("export"), "export", ["a", "--to", "gguf"])
+        call("export", "a", "--to", "gguf")
     assert caught.type is UserError
     assert re.match(r"gguf is not installed: .*'\.\[export\]'", str(caught.value))
 
@@ -183,7 +185,7 @@ def test_mypy_strict_sees_the_librarys_types(user):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "command", [["python", "-m", "pipelines.config.compose"], ["ftlab", "train"]]
+    "command", [["python", "-m", "pipelines.cli", "compose"], ["ftlab", "train"]]
 )
 def test_a_command_outside_a_checkout_is_refused_in_one_line(user, command, monkeypatch):
     monkeypatch.delenv("PYTHONPATH", raising=False)

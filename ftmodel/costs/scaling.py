@@ -31,7 +31,7 @@ BUCKET = 25 << 20  # bytes; torch's DistributedDataParallel
 
 @dataclass(frozen=True)
 class Interconnect:
-    """How GPUs are connected; the defaults of `pipelines.plan` are 80 % of a DGX H100's."""
+    """How GPUs are connected; the defaults of `ftlab plan` are 80 % of a DGX H100's."""
 
     nvlink: float  # bytes per second that a GPU sends within its node
     network: float  # bytes per second that it sends to other nodes, by its own card

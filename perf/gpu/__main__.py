@@ -23,9 +23,9 @@ import click
 import torch
 
 from perf.record import REHEARSAL, Part, is_measured, read_entries, record
-from pipelines import cli, doctor
-from pipelines.commands.arguments import POSITIVE, listed, out_folder
-from pipelines.host.errors import UserError
+from pipelines.commands import doctor
+from pipelines.commands.arguments import POSITIVE, command, listed, out_folder
+from pipelines.host.errors import UserError, run_command
 
 STEP, DECODING = "perf.gpu.training_step", "perf.decoding"
 SLICE = "perf.gpu.training_slice"
@@ -59,6 +59,7 @@ def find_gpu() -> None:
         )
 
 
+@command(__doc__)
 @click.argument(
     "names",
     help="Parts to run; all that are left if none is named.",
@@ -96,4 +97,4 @@ def main(names: Sequence[str], minutes: float, rehearse: bool, out: Path) -> Non
 
 
 if __name__ == "__main__":
-    cli.run("gpu")
+    run_command(main, "python -m perf.gpu")

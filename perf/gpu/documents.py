@@ -14,7 +14,7 @@ from ftmodel.kernels.attention import flex_works
 from perf import steps
 from perf.gpu.training_step import QUICK_VOCABULARY, shape
 from perf.measure import Figure, Work, figure, in_turns, peak_bytes, ratio
-from pipelines.plan import GIB
+from pipelines.parallel.plan import GIB
 
 CONTEXTS = (4096, 8192)
 DOCUMENTS = 8

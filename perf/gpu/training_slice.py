@@ -19,11 +19,11 @@ from omegaconf import DictConfig
 from ftmodel.costs.training import flops_per_token, utilisation
 from perf.gpu.peaks import peak
 from perf.measure import Figure, figure
-from pipelines import doctor
 from pipelines.artifacts.checkpoint import HISTORY, read_checkpoint
 from pipelines.artifacts.curve import Curve, row_of, training_seconds
 from pipelines.artifacts.run_spec import RunSpec
 from pipelines.artifacts.tokens.shards import Shards
+from pipelines.commands import doctor
 from pipelines.config.compose import compose_config, write_params
 from pipelines.config.derived import trainings
 from pipelines.config.load import load_experiment, parse

@@ -18,7 +18,7 @@ from pipelines.artifacts.run_spec import RunSpec
 from pipelines.config.compose import compose_config
 from pipelines.config.load import parse
 from pipelines.host.files import ROOT
-from pipelines.plan import GIB, vocab_size
+from pipelines.parallel.plan import GIB, vocab_size
 
 # for each, the experiment that trains it, sequences per step, and the utilisation to reach
 GPU_PRESETS = {

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from ftmodel.config import ModelConfig
-from pipelines.artifacts import results
 from pipelines.artifacts.checkpoint import Manifest, check_manifest
 from pipelines.artifacts.curve import Curve, read_curve
+from pipelines.artifacts.result_files import plain_data, read_json
 from pipelines.artifacts.results import Details, Estimate, EvaluationResult, Figures
 from pipelines.artifacts.run_spec import RunSpec
 from pipelines.artifacts.suite_results import SuiteResults
@@ -104,8 +104,8 @@ def read_run(spec: RunSpec) -> RunResults:
         run=spec.run,
         latent_bits=spec.config.latent_bits,
         source=spec.data.source,
-        evaluation=results.read_json(folder / "evaluation.json", EvaluationResult, "evaluate"),
-        details=results.read_json(folder / "details.json", Details, "evaluate"),
+        evaluation=read_json(folder / "evaluation.json", EvaluationResult, "evaluate"),
+        details=read_json(folder / "details.json", Details, "evaluate"),
         curve=read_curve(folder / "curve.csv"),
         config=spec.config,
         design_changes=spec.design_changes,
@@ -114,10 +114,10 @@ def read_run(spec: RunSpec) -> RunResults:
     )
     check_made(folder / "details.json", result.details, spec, "evaluate")
     if spec.name in spec.experiment.suite_runs:  # files of a suite may be left of an earlier one
-        result.suite = results.read_json(folder / "suite.json", SuiteResults, "suite")
+        result.suite = read_json(folder / "suite.json", SuiteResults, "suite")
         check_made(folder / "suite.json", result.suite, spec, "suite")
         scores = dict[str, list[float]]
-        result.suite_scores = results.read_json(folder / "suite_scores.json", scores, "suite")
+        result.suite_scores = read_json(folder / "suite_scores.json", scores, "suite")
     return result
 
 
@@ -134,6 +134,6 @@ def check_made(path: Path, made: Details | SuiteResults, spec: RunSpec, stage: s
     if there and read_metadata(tokens).hash != made.manifest.data_hash:
         raise UserError(f"{path}: of other data than {tokens} holds now; run `dvc repro`")
     group = "suite" if stage == "suite" else "evaluation"
-    wanted = results.plain_data(asdict(getattr(spec.experiment, group)))
+    wanted = plain_data(asdict(getattr(spec.experiment, group)))
     if words := first_difference({group: made.settings}, {group: wanted}):
         raise UserError(f"{path}: not measured as params.yaml says: {words}; {again}")

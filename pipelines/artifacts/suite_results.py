@@ -5,7 +5,7 @@ from enum import StrEnum
 from typing import Any
 
 from pipelines.artifacts.checkpoint import Manifest
-from pipelines.artifacts.results import BudgetResult
+from pipelines.artifacts.result_files import BudgetResult
 
 
 @dataclass(frozen=True)

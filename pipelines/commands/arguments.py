@@ -1,10 +1,7 @@
-"""Arguments of commands, and how a shell completes them: for the decorators above their `main`.
-
-pipelines/cli.py reads these decorators without importing the command's module, so they may use only
-names of this module.
-"""
+"""Declares commands and their arguments, and how a shell completes them."""
 
 from collections.abc import Callable
+from functools import partial
 from importlib import import_module
 from math import isfinite
 from pathlib import Path
@@ -18,6 +15,24 @@ from pipelines.host.files import LOADER, ROOT
 
 Completer = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
 Declaration = Callable[[Callable[..., None]], Callable[..., None]]
+
+
+CONTEXT = {"max_content_width": 100, "show_default": True}
+
+
+class Command(click.Command):
+    """A command whose work is done outside click, so that its exceptions are not click's."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Return the work to do: run_command (host/errors.py) does it."""
+        assert self.callback is not None
+        return partial(self.callback, **ctx.params)
+
+
+def command(description: str | None, **settings: Any) -> Callable[..., click.Command]:
+    """Declares a command; ``description``, its module's docstring, is its help, line by line."""
+    lines = (description or "").strip().replace("\n\n", "\n\n\b\n")
+    return click.command(cls=Command, help=f"\b\n{lines}", context_settings=CONTEXT | settings)
 
 
 class Number(click.FloatRange):

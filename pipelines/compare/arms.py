@@ -12,7 +12,8 @@ from math import hypot, inf, nan
 from statistics import fmean, stdev
 from typing import Any
 
-from pipelines.artifacts.results import Estimate, Figures, in_last_third
+from pipelines.artifacts.result_files import in_last_third
+from pipelines.artifacts.results import Estimate, Figures
 from pipelines.artifacts.run_results import RunResults
 from pipelines.config.schema import Run
 

@@ -16,7 +16,8 @@ from ftmodel.analysis.differences import (
     document_error,
     pool_seeds,
 )
-from pipelines.artifacts.results import Estimate, late_tokens
+from pipelines.artifacts.result_files import late_tokens
+from pipelines.artifacts.results import Estimate
 from pipelines.artifacts.run_results import RunResults
 from pipelines.compare.arms import Arm, OverSeeds, baselines, by_data, families, grouped, over_seeds
 

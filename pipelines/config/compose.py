@@ -1,11 +1,4 @@
-"""Compose conf/ into params.yaml, which every stage reads.
-
-    python -m pipelines.config.compose experiment=quickstart runs.free_k1_2.kappa_bits=0.25
-
-Hydra composes exactly as `dvc exp run -S experiment=…` does (.dvc/config points it at conf/), with
-every default of the schema (hydra_plugins/schema.py). The result is validated before it replaces
-params.yaml.
-"""
+"""Composes conf/ into params.yaml with Hydra, typed and validated."""
 
 import re
 import sys
@@ -20,8 +13,6 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException, ReadonlyConfigError
 
-from pipelines import cli
-from pipelines.commands.arguments import overrides
 from pipelines.config.data import dotted, keyed
 from pipelines.config.load import PARAMS, parse
 from pipelines.host.errors import UserError
@@ -148,10 +139,5 @@ def compose_valid(overrides: Sequence[str]) -> DictConfig:
     return config
 
 
-@overrides("experiment")
 def main(overrides: Sequence[str]) -> None:
     write_params(compose_valid(overrides))
-
-
-if __name__ == "__main__":
-    cli.run("compose")

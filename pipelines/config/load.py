@@ -18,7 +18,7 @@ from pipelines.host.errors import UserError
 from pipelines.host.files import ROOT, read_yaml
 
 PARAMS = Path("params.yaml")
-PARAMS_HINT = "`make repro` and `python -m pipelines.config.compose` write every setting"
+PARAMS_HINT = "`make repro` and `ftlab compose` write every setting"
 DATA_HINT = "entries of data start from /source and their parts from /part, as in conf/data/"
 
 

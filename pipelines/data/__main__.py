@@ -1,4 +1,26 @@
-from pipelines import cli
+"""Stage `data`: make a corpus (see artifacts/corpus.py).
+
+    python -m pipelines.data target
+
+Text is read by all cores, or a Ray cluster (segments.py), freed of copies (duplicates.py), mixed
+(mixture.py) and written part by part (part_files.py). All of it is the same for any number of
+workers. Unfinished work is in data/corpus/<name>.partial, because DVC deletes data/corpus/<name>
+before the stage runs. A killed stage continues there.
+"""
+
+from typing import Any
+
+from pipelines.commands.arguments import DATASET, command
+from pipelines.host.errors import run_command
+
+
+@command(__doc__)
+@DATASET
+def main(**given: Any) -> None:
+    from pipelines.data import build
+
+    build.main(**given)
+
 
 if __name__ == "__main__":
-    cli.run("data")
+    run_command(main, "python -m pipelines.data")

@@ -1,12 +1,4 @@
-"""Stage `data`: make a corpus (see artifacts/corpus.py).
-
-    python -m pipelines.data target
-
-Text is read by all cores, or a Ray cluster (segments.py), freed of copies (duplicates.py), mixed
-(mixture.py) and written part by part (part_files.py). All of it is the same for any number of
-workers. Unfinished work is in data/corpus/<name>.partial, because DVC deletes data/corpus/<name>
-before the stage runs. A killed stage continues there.
-"""
+"""Stage `data`: make a corpus (see artifacts/corpus.py)."""
 
 import os
 import shutil
@@ -27,7 +19,6 @@ import torch
 from ftmodel.synthetic import PROCESSES
 from pipelines.artifacts.corpus import SPLITS, write_parts
 from pipelines.cluster.workers import run_tasks
-from pipelines.commands.arguments import DATASET
 from pipelines.config.data import ProcessData, TextData
 from pipelines.config.load import Check, freeze, unchecked
 from pipelines.data.duplicates import find_duplicates
@@ -199,7 +190,6 @@ def make_text(
         print(f"{name} {line}")
 
 
-@DATASET
 def main(name: str) -> None:
     frozen = freeze("data", name)
     data, target = frozen.experiment.data[name], corpus_folder(name)

@@ -1,4 +1,25 @@
-from pipelines import cli
+"""Stage `evaluate`: measure a trained run on held-out data.
+
+    python -m pipelines.evaluate free_k1_2
+
+Writes results/<experiment>/<run>/evaluation.json (all figures), details.json (samples, KL of each
+bit, the bound of each document) and metrics.json (the few that `dvc metrics show` lists), and adds
+them to the MLflow run of the training.
+"""
+
+from typing import Any
+
+from pipelines.commands.arguments import RUN, command
+from pipelines.host.errors import run_command
+
+
+@command(__doc__)
+@RUN
+def main(**given: Any) -> None:
+    from pipelines.evaluate import stage
+
+    stage.main(**given)
+
 
 if __name__ == "__main__":
-    cli.run("evaluate")
+    run_command(main, "python -m pipelines.evaluate")

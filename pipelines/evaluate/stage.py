@@ -1,11 +1,4 @@
-"""Stage `evaluate`: measure a trained run on held-out data.
-
-    python -m pipelines.evaluate free_k1_2
-
-Writes results/<experiment>/<run>/evaluation.json (all figures), details.json (samples, KL of each
-bit, the bound of each document) and metrics.json (the few that `dvc metrics show` lists), and adds
-them to the MLflow run of the training.
-"""
+"""Stage `evaluate`: measure a trained run on held-out data."""
 
 import os
 import shutil
@@ -22,11 +15,11 @@ from ftmodel.model.objective import collapsed, kl_of_use
 from pipelines.artifacts import results
 from pipelines.artifacts.checkpoint import Manifest, hash_of, load_trained, remove_finished
 from pipelines.artifacts.curve import Curve, read_curve
+from pipelines.artifacts.result_files import read_json, write_json
 from pipelines.artifacts.results import BudgetFigures, Details, EvaluationResult
 from pipelines.artifacts.run_spec import RunSpec
 from pipelines.artifacts.tokens.shards import Shards
 from pipelines.cluster.connection import here_or_on_a_worker
-from pipelines.commands.arguments import RUN
 from pipelines.config.data import Data
 from pipelines.config.load import REUSED, Frozen, freeze
 from pipelines.config.schema import EvaluationConfig
@@ -159,7 +152,7 @@ def measure(spec: RunSpec, frozen: Frozen | None = None, clean_up: bool = True) 
         waiting.mkdir(parents=True, exist_ok=True)
         contents = evaluation, details, headline(evaluation)
         for file, content in zip(FILES, contents, strict=True):
-            results.write_json(waiting / file, content)
+            write_json(waiting / file, content)
     if frozen:
         frozen.check(f"its figures stay in {waiting}{REUSED}")
     for file in FILES:
@@ -170,14 +163,13 @@ def measure(spec: RunSpec, frozen: Frozen | None = None, clean_up: bool = True) 
     shutil.rmtree(waiting)
     with suppress(OSError):  # with others
         waiting.parent.rmdir()
-    evaluation = results.read_json(spec.results / FILES[0], EvaluationResult, "evaluate")
+    evaluation = read_json(spec.results / FILES[0], EvaluationResult, "evaluate")
     if evaluation.calibration:
         print(f"{name}: {evaluation.calibration}")
     bounds = vars(evaluation.bits_per_token).items()
     print(f"{name}: bits per token: " + ", ".join(f"{k} {v.mean:.4f}" for k, v in bounds if v))
 
 
-@RUN
 def main(name: str) -> None:
     frozen = freeze("evaluate", name)
     spec = RunSpec(frozen.experiment, name)

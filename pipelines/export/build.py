@@ -1,38 +1,21 @@
-"""Export a trained model to transformers or llama.cpp.
-
-    python -m pipelines.export text_baseline --to hf
-    python -m pipelines.export text_free_k1_2 --to hf
-    python -m pipelines.export text_baseline --to gguf
-    python -m pipelines.export text_baseline --to hf --mlflow
-    python -m pipelines.export baseline_s0 --to hf --tokens 1024000 --out llama
-
-A baseline is exported as a Llama, a Free Transformer with its code. hf makes a folder for
-AutoModelForCausalLM, vLLM and lm_eval's own backend: config.json, model.safetensors,
-generation_config.json, tokenizer and model card. The folder of a Free Transformer also has the
-model's code and needs `trust_remote_code`. By default the folder is exports/<experiment>/<run>; for
-a smaller budget, a dash and its tokens follow. gguf makes a file of float32 weights for llama.cpp,
-with the same name and .gguf. --mlflow also copies the result into the checkpoint's entry under
-*Models* in MLflow; if the store is on this machine, the entry only names the result.
-"""
+"""Writes a trained run for other programs, with a model card."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-import click
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from torch import Tensor
 
 from ftmodel.config import LatentDesign, Prior
 from ftmodel.conversion.llama import llama_config
 from ftmodel.model.free_transformer import FreeTransformer
-from pipelines.artifacts import results
 from pipelines.artifacts.checkpoint import Manifest, load_trained, read_padding
+from pipelines.artifacts.result_files import read_json
 from pipelines.artifacts.results import BudgetFigures, EvaluationResult, Figures
 from pipelines.artifacts.run_results import fraction
 from pipelines.artifacts.run_spec import RunSpec
 from pipelines.artifacts.tokens.shards import Shards
-from pipelines.commands.arguments import COUNT, TRAINED
 from pipelines.config.load import load_stage
 from pipelines.config.schema import Experiment
 from pipelines.export import hugging_face, llama_cpp
@@ -102,7 +85,7 @@ def measured(experiment: Experiment, manifest: Manifest, tokens: int) -> dict[st
     path = results_folder(experiment.name, manifest.run_name) / "evaluation.json"
     if not path.exists():
         return {}
-    evaluation = results.read_json(path, EvaluationResult, "evaluate")
+    evaluation = read_json(path, EvaluationResult, "evaluate")
     at_tokens: list[EvaluationResult | BudgetFigures] = [
         *(budget for budget in evaluation.budgets if budget.listed == tokens)
     ] or [evaluation]
@@ -113,20 +96,6 @@ def measured(experiment: Experiment, manifest: Manifest, tokens: int) -> dict[st
 READER = {"hf": "`AutoModelForCausalLM.from_pretrained`", "gguf": "llama.cpp"}
 
 
-@TRAINED
-@click.option(
-    "--to",
-    type=click.Choice(["hf", "gguf"]),
-    required=True,
-    help="hf: a folder for Hugging Face's transformers; gguf: a file for llama.cpp.",
-)
-@click.option(
-    "--tokens", type=COUNT, help="Checkpoint of a smaller budget. Default: the whole run."
-)
-@click.option(
-    "--out", type=click.Path(), metavar="PATH", help="Where to write; must not exist yet."
-)
-@click.option("--mlflow", is_flag=True, help="Also copy it into the checkpoint's entry in MLflow.")
 def main(
     run: str, to: str, tokens: int | None = None, out: str | None = None, mlflow: bool = False
 ) -> None:

@@ -13,9 +13,6 @@ from time import sleep
 from typing import BinaryIO
 
 import psutil
-from dvc.dvcfile import Lockfile
-from dvc.exceptions import DvcException
-from dvc.repo import Repo
 
 from pipelines.host.console import say
 from pipelines.host.errors import UserError
@@ -163,7 +160,7 @@ def stage_of(command: list[str]) -> str:
     if "-m" not in command[1:-1]:
         return ""
     module, *arguments = command[command.index("-m") + 1 :]
-    if not module.startswith("pipelines.") or module == "pipelines.repro":
+    if not module.startswith("pipelines.") or module == "pipelines.cli":
         return ""
     return " ".join((module.removeprefix("pipelines."), *arguments))
 
@@ -188,6 +185,10 @@ def repair() -> None:
 
 def intact(lockfile: Path) -> bool:
     """Whether dvc.lock is readable and its last line complete: part of a line may be valid YAML."""
+    from dvc.dvcfile import Lockfile  # a second to import
+    from dvc.exceptions import DvcException
+    from dvc.repo import Repo
+
     try:
         with Repo(".") as repo:
             Lockfile(repo, str(lockfile)).load()

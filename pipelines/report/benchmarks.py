@@ -14,7 +14,8 @@ from math import hypot, log, nan
 import torch
 
 from ftmodel.analysis.differences import DocumentError, document_error
-from pipelines.artifacts.results import Estimate, in_last_third, late_tokens
+from pipelines.artifacts.result_files import in_last_third, late_tokens
+from pipelines.artifacts.results import Estimate
 from pipelines.artifacts.run_results import RunResults
 from pipelines.artifacts.suite_results import (
     SampledScore,

@@ -1,14 +1,4 @@
-"""Stage `report`: compare arms with each other and the paper.
-
-    python -m pipelines.report
-    python -m pipelines.report --so-far     # only finished runs, while others train
-
-Reads results/<experiment>/<run>/ of every run in params.yaml, and the description of the data in
-data/tokens/. Writes report/<experiment>/: report.md, index.html (the same as one self-contained
-page), explorer.html (what models generate, by z), figures/, curves.csv, arms.csv (means over
-seeds), runs.csv, figure4.csv and summary.txt. With --so-far the folder is
-report/<experiment>.so_far/, and the last finished report stays as it is.
-"""
+"""Stage `report`: compare arms with each other and the paper."""
 
 import base64
 import shutil
@@ -16,7 +6,6 @@ from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
-import click
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from pipelines.artifacts.curve import write_table
@@ -103,7 +92,6 @@ def write_report(experiment: Experiment, runs: list[RunResults], folder: Path) -
         write_table(folder / f"{name}.csv", rows)
 
 
-@click.option("--so-far", is_flag=True, help="Report only on the runs that are finished.")
 def main(so_far: bool = False) -> None:
     frozen = freeze("report")
     experiment = frozen.experiment

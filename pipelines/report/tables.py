@@ -8,7 +8,8 @@ from typing import Any
 
 from ftmodel.config import given
 from ftmodel.designs.hinge import LN2
-from pipelines.artifacts.results import UNITS, Estimate, flat_numbers
+from pipelines.artifacts.result_files import flat_numbers
+from pipelines.artifacts.results import UNITS, Estimate
 from pipelines.artifacts.run_results import RunResults
 from pipelines.compare.arms import Arm, last_third, over_seeds
 from pipelines.compare.comparison import UseOfZ

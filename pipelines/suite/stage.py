@@ -1,17 +1,4 @@
-"""Stage `suite`: score a trained run on benchmarks.
-
-    python -m pipelines.suite text_free_k1_2
-
-Writes to results/<experiment>/<run>/, and adds the files to the MLflow run of the training:
-
-    suite.json            all figures
-    suite_scores.json     the score of each document
-    suite_metrics.json    what `dvc metrics show` lists
-    suite_samples/        prompts, answers and scores, as lm_eval logs them, packed
-
-A run that lists `budgets` is scored at each of them. Answers for pass@k are drawn from the last.
-Each task's outcome is kept in resume/ until all are done: a stage that was killed continues there.
-"""
+"""Stage `suite`: score a trained run on benchmarks."""
 
 import gzip
 import json
@@ -24,11 +11,10 @@ from pathlib import Path
 from traceback import format_exc
 from typing import Any, TypeVar
 
-import click
 import torch
 
 from pipelines.artifacts.checkpoint import Manifest, load_trained
-from pipelines.artifacts.results import parse_json, write_json
+from pipelines.artifacts.result_files import parse_json, write_json
 from pipelines.artifacts.run_spec import RunSpec
 from pipelines.artifacts.suite_results import (
     SampledScore,
@@ -39,7 +25,6 @@ from pipelines.artifacts.suite_results import (
     sampled_key,
 )
 from pipelines.cluster.connection import here_or_on_a_worker
-from pipelines.commands.arguments import entries
 from pipelines.common.file_listing import words_of
 from pipelines.config.derived import Budget
 from pipelines.config.load import REUSED, Frozen, freeze
@@ -48,9 +33,10 @@ from pipelines.host.errors import UNWRITABLE, UserError, printable
 from pipelines.host.files import alone, dumps, replace_folder, write_file
 from pipelines.host.machine import full_memory
 from pipelines.host.source_code import code_version
-from pipelines.suite.benchmark_data import fetched, harness_version, version_of_ours
+from pipelines.suite.benchmark_data import fetched
 from pipelines.suite.lm import FreeTransformerLM
 from pipelines.suite.pass_at_k import SampledOutcome, run_sampled, samplings
+from pipelines.suite.task_index import harness_version, version_of_ours
 from pipelines.suite.tasks import LoggedSample, Outcome, Skipped, run_task
 from pipelines.tracking.sync import sync_stage
 
@@ -271,12 +257,6 @@ def score_run(spec: RunSpec, frozen: Frozen | None = None) -> None:
             scored.progress.remove()
 
 
-@click.argument(
-    "name",
-    help="A run of suite_runs in params.yaml.",
-    shell_complete=entries("suite_runs"),
-    metavar="RUN",
-)
 def main(name: str) -> None:
     frozen = freeze("suite", name)
     spec = RunSpec(frozen.experiment, name)

@@ -30,9 +30,9 @@ from pipelines.artifacts.suite_results import TaskResult
 from pipelines.common.file_listing import words_of
 from pipelines.config.suite import Suite, SuiteTask
 from pipelines.host.errors import UserError
-from pipelines.suite import benchmark_data
-from pipelines.suite.benchmark_data import check_names, entries_of, leaves, quiet, refuse_key
+from pipelines.suite import benchmark_data, task_index
 from pipelines.suite.lm import FreeTransformerLM
+from pipelines.suite.task_index import check_names, entries_of, leaves, quiet, refuse_key
 
 # Turns what the harness counted for a task into our results, and adds what it does not compute:
 # how sure a choice is under Monte-Carlo scoring.
@@ -310,7 +310,7 @@ def load(task: str, kind: type[StoredTask] = StoredTask) -> dict[str, Any]:
     except benchmark_data.NotHere as error:
         raise Skipped(
             f"its data are not in {benchmark_data.FOLDER} ({error}); "
-            "`python -m pipelines.fetch` brings them there"
+            "`ftlab fetch` brings them there"
         ) from error
     except (ImportError, OSError) as error:  # of a task that is a program, and gets its own data
         raise Skipped(f"the harness cannot load it here ({words_of(error)})") from error
@@ -321,7 +321,7 @@ def check_programs(task: str, run_code: bool) -> None:
     unsafe = [leaf for leaf in leaves(task, entries_of(task)) if leaf.cfg.get("unsafe_code")]
     if not unsafe:
         return
-    if any(benchmark_data.OURS not in Path(leaf.yaml_path).parents for leaf in unsafe):
+    if any(task_index.OURS not in Path(leaf.yaml_path).parents for leaf in unsafe):
         raise Skipped(
             "the harness would run what a model wrote with no sandbox; "
             "ft_human_eval_plus and ft_mbpp have one"

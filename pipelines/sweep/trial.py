@@ -47,7 +47,7 @@ def open_parent(plan: SweepPlan) -> Tracking:
         journal = Journal(path)
     else:
         journal = Journal(path, experiment=plan.experiment, run_name="sweep")
-    command = f"python -m pipelines.sweep {' '.join(sys.argv[1:])}"
+    command = f"ftlab sweep {' '.join(sys.argv[1:])}"
     note = f"Sweep `{plan.name}`, made by `{command}`.\n\n{WHAT_IS_COMPARED}"
     tags = {"sweep": plan.name, "mlflow.source.git.commit": git_revision()}
     journal.append(tags=tags | source_tags(note, command), status="RUNNING")
@@ -74,7 +74,7 @@ def journal_of(spec: RunSpec, manifest: Manifest, trained: bool, go_on: bool) ->
     """The journal of a trial that has been trained, or will be; see open_journal."""
     if trained:
         return Journal(published_journal(manifest.experiment, spec.name))
-    command = f"python -m pipelines.sweep sweep={manifest.experiment.removeprefix('sweep_')}"
+    command = f"ftlab sweep sweep={manifest.experiment.removeprefix('sweep_')}"
     return open_journal(manifest, spec.experiment, go_on, command)
 
 

@@ -1,12 +1,4 @@
-"""Vary the settings of one run, on Ray Tune.
-
-    python -m pipelines.sweep sweep=kappa samples=4 'space.optim.lr.loguniform=[1.0e-3,1.0e-2]'
-
-The same command continues an interrupted sweep. Finished trials are not repeated, unfinished trials
-continue from their last checkpoint, and failed trials are tried again. Prints all trials, and
-writes conf/experiment/<sweep>_best.yaml: the best settings, as an experiment with other seeds. In
-MLflow the trials are nested in a run ``sweep``.
-"""
+"""Runs a sweep's trials with Ray Tune, and writes its best settings as an experiment."""
 
 import logging
 import os
@@ -27,7 +19,6 @@ from ray import tune
 from ftmodel.config import ModelConfig
 from pipelines.artifacts.checkpoint import hash_of
 from pipelines.cluster.connection import connect, runs_at_once, worker_of
-from pipelines.commands.arguments import overrides
 from pipelines.config.compose import CONF, compose_valid, write_params
 from pipelines.config.schema import Arm, Compute, Experiment, Optim
 from pipelines.host.console import say
@@ -56,7 +47,7 @@ from pipelines.train.core.segments import make_manifest
 # experiment trains them with seeds that no trial has had. Stages evaluate and report it like any
 # other.
 
-WRITTEN_BY = "# Written by `python -m pipelines.sweep sweep={name}`"
+WRITTEN_BY = "# Written by `ftlab sweep sweep={name}`"
 EXPERIMENT_HEADER = """\
 # @package _global_
 {written}: the best settings of {trials} trials,
@@ -298,12 +289,11 @@ def sweep_once(plan: SweepPlan, folder: Path) -> None:
     print(NEXT.format(trials=len(outcomes), path=experiment, arms=names, name=experiment.stem))
 
 
-@overrides("sweep")
 def main(overrides: Sequence[str]) -> None:
     chosen = [a for a in overrides if a.startswith("sweep=")]
     if len(chosen) != 1:
         raise UserError(
-            "usage: python -m pipelines.sweep sweep=<name> [key=value …]; there are "
+            "usage: ftlab sweep sweep=<name> [key=value …]; there are "
             f"{', '.join(known_sweeps())} (conf/sweep/)"
         )
     others = [a for a in overrides if a not in chosen]

@@ -1,11 +1,4 @@
-"""Stage `tokenize`: turn a corpus into token shards.
-
-    python -m pipelines.tokenize target
-
-Reads data/corpus/<name> and writes data/tokens/<name> (see artifacts/tokens/shards.py), a token
-file for each part of the corpus. It uses a process per core. A killed run leaves its finished files
-in data/tokens/<name>.partial, where the next run continues if code and data are the same.
-"""
+"""Stage `tokenize`: turn a corpus into token shards."""
 
 from contextlib import suppress
 from dataclasses import asdict
@@ -20,7 +13,6 @@ from pipelines.artifacts import corpus
 from pipelines.artifacts.tokens.shards import Metadata, Split, write_metadata
 from pipelines.artifacts.tokens.token_file import Shard, TokenFile, token_dtype
 from pipelines.cluster.workers import run_tasks
-from pipelines.commands.arguments import DATASET
 from pipelines.config.data import Data, TextData
 from pipelines.config.load import Check, freeze, unchecked
 from pipelines.host.console import Bar
@@ -150,7 +142,6 @@ def tokenize(
         (folder / ORIGIN).unlink()
 
 
-@DATASET
 def main(name: str) -> None:
     frozen = freeze("tokenize", name)
     cores, target = whole_cores(), tokens_folder(name)

@@ -14,6 +14,7 @@ from mlflow.utils.validation import MAX_TAG_VAL_LENGTH as MAX_TAG
 
 from pipelines.artifacts import results
 from pipelines.artifacts.corpus import SPLITS
+from pipelines.artifacts.result_files import plain_data, read_json
 from pipelines.artifacts.results import BudgetFigures, Details, EvaluationResult
 from pipelines.artifacts.suite_results import SuiteResults, TaskResult, TaskScore
 from pipelines.host.console import say
@@ -35,15 +36,15 @@ def read_tracked(journal: Path) -> Tracked:
     folder = results_folder(run.experiment, run.run_name)
     try:
         if (path := folder / "details.json").exists():
-            manifest = results.read_json(path, Details, "evaluate").manifest
+            manifest = read_json(path, Details, "evaluate").manifest
             if manifest and manifest.tracking_key == run.key:
                 path = folder / "evaluation.json"
-                evaluation = results.read_json(path, EvaluationResult, "evaluate")
-                headline = results.read_json(folder / "metrics.json", dict[str, float], "evaluate")
+                evaluation = read_json(path, EvaluationResult, "evaluate")
+                headline = read_json(folder / "metrics.json", dict[str, float], "evaluate")
                 add_evaluation(run, evaluation, headline, changed(path))
                 run.files.append(folder / "details.json")
         if (path := folder / "suite.json").exists():
-            suite = results.read_json(path, SuiteResults, "suite")
+            suite = read_json(path, SuiteResults, "suite")
             if suite.manifest.tracking_key == run.key:
                 add_suite(run, suite, changed(path))
                 run.files += [path, folder / "suite_samples"]
@@ -84,7 +85,7 @@ def add_evaluation(
 
 def evaluation_tags(evaluation: EvaluationResult) -> dict[str, str]:
     """Each part of evaluation.json as JSON; smaller budgets are named by their tokens."""
-    parts = results.plain_data(evaluation)
+    parts = plain_data(evaluation)
     budgets, collapsed = parts.pop("budgets", []), parts.pop("collapsed", None)
     parts |= {f"at_{budget['tokens']}": budget for budget in budgets[:-1]}
     texts = {f"eval.{key}": dumps(part) for key, part in parts.items() if key not in OF_THE_RUN}

@@ -107,7 +107,7 @@ class Known:
 
 
 METRICS_PER_CALL = 500  # the server's limit is 1000
-LATER = "kept for MLflow; the run's next stage sends it, or `python -m pipelines.tracking`"
+LATER = "kept for MLflow; the run's next stage sends it, or `ftlab tracking`"
 
 
 class Sync:

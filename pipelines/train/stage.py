@@ -1,17 +1,9 @@
-"""Stage `train`: train one run of the experiment.
-
-    python -m pipelines.train free_k1_2
-
-Writes checkpoints/<experiment>/<run>/ and results/<experiment>/<run>/curve.csv. The first has
-last.ckpt, <tokens>.ckpt for each smaller budget, and the resolved configuration. A killed run
-continues from its last good checkpoint, which is kept in resume/ until the run is evaluated.
-"""
+"""Stage `train`: train one run of the experiment."""
 
 import os
 
 from pipelines.artifacts.run_spec import RunSpec
 from pipelines.cluster.connection import settle
-from pipelines.commands.arguments import RUN
 from pipelines.config.load import REUSED, freeze
 from pipelines.host.compiler import check_compile
 from pipelines.host.files import alone
@@ -20,7 +12,6 @@ from pipelines.train.core.segments import make_manifest, publish
 from pipelines.train.core.trainer import fit
 
 
-@RUN
 def main(name: str) -> None:
     frozen = freeze("train", name)
     experiment = frozen.experiment

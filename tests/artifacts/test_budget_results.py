@@ -2,7 +2,8 @@
 
 from types import SimpleNamespace
 
-from pipelines.artifacts.results import BudgetFigures, BudgetResult, Figures, late_tokens
+from pipelines.artifacts.result_files import BudgetResult, late_tokens
+from pipelines.artifacts.results import BudgetFigures, Figures
 from pipelines.config.derived import Budget
 
 

@@ -9,6 +9,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 import pytest
 
 from pipelines.artifacts import suite_results
+from pipelines.artifacts.result_files import flat_numbers, read_json, write_json
 from pipelines.artifacts.results import (
     BudgetFigures,
     Details,
@@ -16,9 +17,6 @@ from pipelines.artifacts.results import (
     EvaluationResult,
     Figures,
     Reconstruction,
-    flat_numbers,
-    read_json,
-    write_json,
 )
 from pipelines.host.errors import UserError
 from tests.support.mutants import rejects
@@ -35,7 +33,7 @@ EVALUATION = EvaluationResult(
 )
 
 
-@rejects("results.write_json: («→json.»dumps", "NaN in a result's JSON")
+@rejects("result_files.write_json: («→json.»dumps", "NaN in a result's JSON")
 def test_what_is_written_is_read_back(tmp_path):
     """NaN, which JSON does not have, as null, and again as NaN where a number must be."""
     write_json(tmp_path / "evaluation.json", EVALUATION)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pipelines.artifacts.results import flat_numbers
+from pipelines.artifacts.result_files import flat_numbers
 from pipelines.artifacts.suite_results import SampledScore, Sampling, TaskResult, TaskScore, Varied
 
 

@@ -4,7 +4,6 @@ import os
 import re
 import subprocess
 import sys
-from types import SimpleNamespace
 from unittest.mock import Mock
 
 import click
@@ -12,49 +11,58 @@ import pytest
 from click.shell_completion import BashComplete, ZshComplete
 
 from pipelines import cli
-from pipelines.cli import COMMANDS, Commands
+from pipelines.cli import GROUPS, ftlab
+from pipelines.commands import compose
 from pipelines.commands.arguments import Number
 from pipelines.host import errors
 from pipelines.host.files import ROOT
 from tests.support.commands import call
 from tests.support.mutants import rejects
 
-
-def module(name):
-    return name if name == "perf" else f"{COMMANDS[name].partition('.')[0]}.{name}"
+COMMANDS = [name for names in GROUPS.values() for name in names]
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_help_says_what_it_does_its_arguments_and_an_example(name, capsys, monkeypatch):
-    cli.perform(Commands("ftlab"), "ftlab", ["--help"])
+def test_help_says_what_it_does_its_arguments_and_an_example(name, capsys):
+    call("--help")
     assert f"\n  {name}  " in capsys.readouterr().out
-    monkeypatch.setattr(sys, "argv", [name, "--help"])
-    cli.run(name)
+    call(name, "--help")
     said = capsys.readouterr().out
-    assert said.startswith(f"Usage: python -m {module(name)} ")
-    assert cli.declared(COMMANDS[name])[0].splitlines()[0] in said
-    assert re.search(rf"^      .*python -m {module(name)}", said, re.MULTILINE)
-    for parameter in cli.command(name).params:
+    command = ftlab.get_command(None, name)
+    spelling = (
+        "python -m pipelines." if command.callback.__module__.endswith("main__") else "ftlab "
+    )
+    assert said.startswith(f"Usage: ftlab {name} ")
+    assert sys.modules[command.callback.__module__].__doc__.splitlines()[0] in said
+    assert re.search(rf"^      .*{spelling}{name}", said, re.MULTILINE)
+    for parameter in command.params:
         assert parameter.help and parameter.help.split()[0] in said
         assert parameter.metavar or not isinstance(parameter.type, Number)  # its unit
 
 
-def test_every_module_that_can_be_run_is_a_command():
-    files = [*ROOT.glob("pipelines/**/*.py"), *ROOT.glob("perf/*.py")]
-    texts = {path: path.read_text() for path in files if path.name != "cli.py"}
-    ours = {f'cli.run("{name}")' for name in COMMANDS}
-    for path, text in texts.items():
-        if '__name__ == "__main__"' in text:
-            assert text.splitlines()[-1].strip() in ours, path
+def test_every_module_that_declares_a_command_is_one_of_ftlab_or_a_stage_of_dvc():
+    declared = [
+        path.relative_to(ROOT).as_posix()
+        for path in ROOT.glob("pipelines/**/*.py")
+        if "\n@command(" in path.read_text(encoding="utf-8")
+    ]
+    found = [ftlab.get_command(None, name).callback.__module__ for name in COMMANDS]
+    ours = [f"{module.replace('.', '/')}.py" for module in [*found, "pipelines.inputs"]]
+    assert sorted(declared) == sorted(ours)
 
 
-@rejects('cli.declared: " «→import_module(module); »path', "help that imports", case="train --help")
+@rejects(
+    "train.__main__: «→from pipelines.train import stage\n\n» @command(__doc__)",
+    "help that imports",
+    case="train --help",
+)
 @pytest.mark.parametrize("arguments", ["--help", "train --help", "train"])
 def test_help_and_wrong_usage_import_neither_torch_nor_ray(arguments):
     program = """
 import atexit, sys
 from pipelines import cli
-atexit.register(lambda: print({"torch", "ray"} & {*sys.modules}, file=sys.stderr))
+slow = {"torch", "ray", "mlflow", "omegaconf", "dvc"}
+atexit.register(lambda: print(slow & {*sys.modules}, file=sys.stderr))
 cli.main()
 """
     command = [sys.executable, "-c", program, *arguments.split()]
@@ -74,7 +82,7 @@ cli.main()
         (["sample", "a", "--temperature", "-1"], "'--temperature'"),
         (["sample", "a", "--seed", str(2**64)], "'--seed'"),
         (["sample", "a", "--temperature", "nan"], "nan is not a finite number"),
-        (["job", "/lab"], "usage: python -m pipelines.job"),
+        (["job", "/lab"], "usage: ftlab job"),
     ],
 )
 def test_wrong_usage_is_one_line_and_exit_code_2(monkeypatch, capsys, arguments, words):
@@ -103,8 +111,8 @@ JOB = ("--", "dvc", "repro", "-f", "--help")
 )
 def test_arguments_pass_through_as_they_are(monkeypatch, name, given, arguments):
     calls = []
-    fake = SimpleNamespace(main=lambda **handed: calls.append(handed))
-    monkeypatch.setattr(cli, "import_module", lambda module: fake)
+    command = ftlab.get_command(None, name)
+    monkeypatch.setattr(command, "callback", lambda **handed: calls.append(handed))
     call(name, *given)
     assert arguments.items() <= calls[0].items()
 
@@ -112,8 +120,8 @@ def test_arguments_pass_through_as_they_are(monkeypatch, name, given, arguments)
 def test_a_folder_that_takes_no_cache_is_left_in_one_line(monkeypatch, capsys):
     """PyTorch's modules could not even be imported."""
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", "/proc/self/x")
-    fake = SimpleNamespace(main=lambda **_: print(os.environ.get("TORCHINDUCTOR_CACHE_DIR")))
-    monkeypatch.setattr(cli, "import_module", lambda module: fake)
+    shown = lambda **_: print(os.environ.get("TORCHINDUCTOR_CACHE_DIR"))  # noqa: E731
+    monkeypatch.setattr(compose.main, "callback", shown)
     call("compose")
     said = capsys.readouterr()
     assert said.out == "None\n" and said.err.count("\n") == 1
@@ -122,9 +130,8 @@ def test_a_folder_that_takes_no_cache_is_left_in_one_line(monkeypatch, capsys):
 
 def test_exceptions_of_a_commands_work_are_not_clicks_to_handle(monkeypatch):
     def run(error):
-        fake = SimpleNamespace(main=Mock(side_effect=error))
-        monkeypatch.setattr(cli, "import_module", lambda module: fake)
-        monkeypatch.setattr(sys, "argv", ["ftlab", "train", "a"])
+        monkeypatch.setattr(compose.main, "callback", Mock(side_effect=error))
+        monkeypatch.setattr(sys, "argv", ["ftlab", "compose"])
         cli.main()
 
     for error, code in ((errors.UserError("x"), 2), (KeyboardInterrupt(), 130), (SystemExit(7), 7)):
@@ -138,7 +145,7 @@ def test_exceptions_of_a_commands_work_are_not_clicks_to_handle(monkeypatch):
 def completed(shell, monkeypatch, *words):
     monkeypatch.setenv("COMP_WORDS", " ".join(("ftlab", *words)))
     monkeypatch.setenv("COMP_CWORD", str(len(words)))
-    completion = shell(Commands("ftlab"), {}, "ftlab", "_FTLAB_COMPLETE")
+    completion = shell(ftlab, {}, "ftlab", "_FTLAB_COMPLETE")
     arguments, incomplete = completion.get_completion_args()
     return [item.value for item in completion.get_completions(arguments, incomplete)]
 
@@ -153,7 +160,6 @@ def completed(shell, monkeypatch, *words):
         (["compose", "experiment", "=", "s"], ["small"]),  # as bash cuts it
         (["compose", "experiment", "="], ["big", "small"]),
         (["compose", "experiment=small", "x"], []),
-        (["perf", "map"], ["mapper"]),
     ],
 )
 def test_the_shell_completes_names(monkeypatch, tmp_path, words, values):
@@ -185,4 +191,4 @@ def test_the_script_of_another_copy_is_refused(monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(sys, "argv", ["ftlab", "report"])
     with pytest.raises(SystemExit, match=r"^2$"):
         cli.main()
-    assert "python -m pipelines." in capsys.readouterr().err
+    assert "python -m pipelines.cli" in capsys.readouterr().err

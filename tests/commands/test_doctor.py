@@ -13,8 +13,8 @@ from unittest.mock import Mock
 
 import pytest
 
-from pipelines import doctor
-from pipelines.doctor import COSTS, OK, STOPS
+from pipelines.commands import doctor
+from pipelines.commands.doctor import COSTS, OK, STOPS
 from pipelines.host import errors
 from pipelines.host.dvc import check_git
 from pipelines.host.errors import UserError
@@ -44,18 +44,18 @@ def healthy(monkeypatch):
         "torch.cuda.get_device_name": lambda: "A GPU",
         "torch.cuda.device_count": lambda: 2,
         "torch.ones": lambda *_, device: Mock(),
-        "pipelines.doctor.output_of": lambda *command: (
+        "pipelines.commands.doctor.output_of": lambda *command: (
             "true" if command[0] == "git" else "true\nmore"
         ),
         "huggingface_hub.constants.HF_HUB_OFFLINE": False,
-        "pipelines.doctor.answers": lambda url: True,
-        "pipelines.doctor.CHECKS": tuple(checks.values()),
+        "pipelines.commands.doctor.answers": lambda url: True,
+        "pipelines.commands.doctor.CHECKS": tuple(checks.values()),
         "shutil.which": lambda name: f"/bin/{name}",
         "shutil.disk_usage": lambda _: Usage(0, 0, 10e9),
         "pathlib.Path.exists": lambda path: True,
         "getpass.getuser": lambda: "me",
-        "pipelines.doctor.git_refusal": lambda folder: None,
-        "pipelines.doctor.check_writable": lambda folder: None,
+        "pipelines.commands.doctor.git_refusal": lambda folder: None,
+        "pipelines.commands.doctor.check_writable": lambda folder: None,
         "pipelines.host.machine.idle_threads": lambda: (4, "of 4 cores others use 0.0"),
         "pipelines.host.machine.whole_cores": lambda: 4,
         "pipelines.host.machine.allowed_memory": lambda: 1.5e9,
@@ -68,7 +68,7 @@ def healthy(monkeypatch):
 
 
 def test_it_looks_at_everything(healthy, capsys):
-    doctor.main()
+    doctor.main.callback()
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[:2] for line in lines] == [
         [OK, check] for check in (
@@ -97,11 +97,11 @@ def test_a_gpu_that_pytorch_cannot_use_is_there_with_its_driver(healthy):
     [
         ("path", STOPS, "pathlib.Path.exists", lambda path: path.name != "dvc.yaml"),
         ("disk", STOPS, "shutil.disk_usage", lambda _: Usage(0, 0, 999_999_999)),
-        ("disk", STOPS, "pipelines.doctor.check_writable", raises(UserError("read-only"))),
+        ("disk", STOPS, "pipelines.commands.doctor.check_writable", raises(UserError("read-only"))),
         ("Ray", STOPS, "pipelines.cluster.connection.check_address", raises(UserError("away"))),
-        ("git", STOPS, "pipelines.doctor.git_refusal", lambda folder: "dubious ownership"),
+        ("git", STOPS, "pipelines.commands.doctor.git_refusal", lambda folder: "dubious ownership"),
         ("git", COSTS, "shutil.which", lambda name: name != "git" or None),
-        ("git", COSTS, "pipelines.doctor.in_git", lambda folder: False),
+        ("git", COSTS, "pipelines.commands.doctor.in_git", lambda folder: False),
         ("user", COSTS, "getpass.getuser", errors.unnamed_user),
         ("GPU", STOPS, "torch.ones", raises(RuntimeError("no kernel image\nmore"))),
         ("disk", COSTS, "shutil.disk_usage", lambda _: Usage(0, 0, 1e9)),
@@ -109,7 +109,7 @@ def test_a_gpu_that_pytorch_cannot_use_is_there_with_its_driver(healthy):
         ("GPU", COSTS, "torch.cuda.is_available", lambda: False),
         ("compiler", COSTS, "pipelines.host.compiler.compiler_failure", lambda: "no Python.h"),
         ("memory", COSTS, "pipelines.host.machine.allowed_memory", lambda: 0.9e9),
-        ("hub", COSTS, "pipelines.doctor.answers", lambda url: False),
+        ("hub", COSTS, "pipelines.commands.doctor.answers", lambda url: False),
         ("hub", COSTS, "huggingface_hub.constants.HF_HUB_OFFLINE", True),
         ("cores", COSTS, "pipelines.host.machine.idle_threads", lambda: (1, "others use 3")),
         ("Landlock", COSTS, "pipelines.suite.sandbox.run.unavailable", lambda: "no Landlock"),
@@ -122,7 +122,7 @@ def test_what_is_missing_has_a_cost_and_only_an_obstacle_has_exit_code_1(
     healthy.setattr(place, value)
     healthy.setattr(pwd, "getpwuid", raises(KeyError("no entry")))
     with pytest.raises(SystemExit, match=r"^1$") if state == STOPS else nullcontext():
-        doctor.main()
+        doctor.main.callback()
     said = capsys.readouterr()
     assert said.err.endswith(f": {line}\n") if state == STOPS else said.err == ""
     (finding,) = [f for f in doctor.all_findings() if f.state != OK]

@@ -13,7 +13,7 @@ from datasets.packaged_modules.json.json import Json
 from huggingface_hub import HfApi
 from huggingface_hub.errors import HfHubHTTPError
 
-from pipelines import fetch
+from pipelines.commands import fetch
 from pipelines.host.errors import UserError
 from pipelines.host.files import ROOT
 from pipelines.suite import benchmark_data, tasks
@@ -100,7 +100,7 @@ def score_piqa():
 
 def test_what_can_be_had_is_fetched_and_the_rest_named(hub, project, capsys):
     with pytest.raises(SystemExit) as stop:
-        fetch.main([])
+        fetch.main.callback([])
     assert stop.value.code == 1
     out, err = capsys.readouterr()
     found = [(line.partition(":")[0], numbers(line)) for line in out.splitlines()]
@@ -113,13 +113,13 @@ def test_what_can_be_had_is_fetched_and_the_rest_named(hub, project, capsys):
     written = listing.stat().st_mtime_ns
     hub.asked.clear()
     with pytest.raises(SystemExit):
-        fetch.main([])
+        fetch.main.callback([])
     assert hub.asked == ["Rowan/hellaswag"] and listing.stat().st_mtime_ns == written
 
 
 def test_the_folder_serves_elsewhere_without_a_hub(hub, project, tmp_path, monkeypatch):
     with pytest.raises(SystemExit):
-        fetch.main([])
+        fetch.main.callback([])
     there = tmp_path / "there"
     there.mkdir()
     shutil.move(project / "data", there / "data")
@@ -187,7 +187,7 @@ def test_a_hub_out_of_reach_is_asked_once(hub, project, capsys):
     wanted = {name: {"task": name} for name in ("piqa", "gsm8k")}
     (project / "params.yaml").write_text(yaml.safe_dump({"suite": {"tasks": wanted}}))
     with pytest.raises(SystemExit):
-        fetch.main([])
+        fetch.main.callback([])
     err = capsys.readouterr().err.splitlines()
     assert len(err) == 2 and all("no hub in reach: no route to host" in line for line in err)
     with pytest.raises(Skipped, match="no route to host"):
@@ -223,7 +223,7 @@ NO_TASKS = r"^params\.yaml: (cannot read the tasks of a suite|while parsing)"
     ("arguments", "params", "message"),
     [
         (["suite=papr"], None, "suite/papr.*mini; none; paper"),
-        (["paper"], None, "'paper'; usage: python -m pipelines.fetch"),
+        (["paper"], None, "'paper'; usage: ftlab fetch"),
         ([], "suite: {tasks: {a: {task: hellaswog}}}", "hellaswog"),
         *(([], text, NO_TASKS) for text in ("suite: {tasks: [1]}", "suite: {}", "a: [")),
     ],
@@ -232,12 +232,12 @@ def test_a_mistake_is_one_line(project, arguments, params, message):
     if params is not None:
         (project / "params.yaml").write_text(params)
     with pytest.raises(UserError, match=message):
-        fetch.main(arguments)
+        fetch.main.callback(arguments)
 
 
 def test_suites_by_name(hub, project, capsys):
     hub.error = AssertionError("nothing of it is on a hub")
-    fetch.main(["suite=mini", "suite=none"])
+    fetch.main.callback(["suite=mini", "suite=none"])
     assert len(capsys.readouterr().out.splitlines()) == 6 and not hub.asked
 
 

@@ -40,7 +40,7 @@ def looked(tmp_path, monkeypatch):
 
     def run(**data):
         (tmp_path / "params.yaml").write_text(yaml.safe_dump({"data": data}))
-        inputs.main()
+        inputs.main.callback()
         files = sorted((tmp_path / "data/inputs").glob("*/*.json"))
         return {path.relative_to(tmp_path / "data/inputs").as_posix(): path for path in files}
 
@@ -188,5 +188,5 @@ def test_a_mistake_in_the_suite_ends_the_stage_before_it_notes_anything(tmp_path
     monkeypatch.chdir(tmp_path)
     (tmp_path / "params.yaml").write_text("data: {x: {}}\nsuite: {tasks: {a: {}}}")
     with pytest.raises(UserError, match=r"suite\.tasks: every benchmark needs a `task`"):
-        inputs.main()
+        inputs.main.callback()
     assert not (tmp_path / "data").exists()

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from pipelines.commands.job import arguments, bring
 from pipelines.host.errors import UserError
-from pipelines.job import arguments, bring
 from tests.support.commands import call
 from tests.support.project_copy import Project
 
@@ -38,10 +38,10 @@ def test_stages_side_by_side_as_a_job_then_another_one_and_a_sweep(two_nodes, pr
 
     def submit(*command):
         """`ray job submit` as the README has it; returns the log."""
-        words = ("python", "-m", "pipelines.job", str(shared), "--", *command)
+        words = ("python", "-m", "pipelines.cli", "job", str(shared), "--", *command)
         return project.ok("ray", "job", "submit", *to, "--", *words)
 
-    said = submit("python", "-m", "pipelines.repro", *SMALL)
+    said = submit("python", "-m", "pipelines.cli", "repro", *SMALL)
     assert "2 stages side by side; logs are in logs/smoke/\n" in said
     log = (shared / "logs/smoke/train@baseline.log").read_text()
     assert "baseline: on Ray, 1 workers of 1 CPUs" in log
@@ -59,7 +59,7 @@ def test_stages_side_by_side_as_a_job_then_another_one_and_a_sweep(two_nodes, pr
     assert re.findall("Running stage '([^']+)'", submit("dvc", "repro")) == ["sources"]
 
     said = submit(
-        *("python", "-m", "pipelines.sweep", "sweep=smoke", "~space.run", "~space.optim"),
+        *("python", "-m", "pipelines.cli", "sweep", "sweep=smoke", "~space.run", "~space.optim"),
         *("+space.run.seed.grid_search=[1]", "compute.workers=2"),
     )
     assert "make repro EXPERIMENT=smoke_best" in said

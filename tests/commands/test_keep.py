@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from pipelines import keep
 from pipelines.config.compose import compose_config, write_params
+from pipelines.export import keep
 from pipelines.host.errors import UserError
 from tests import ROOT
 from tests.support import settings
@@ -91,7 +91,7 @@ def test_sections_are_kept_with_question_expectations_and_pictures(project):
     rows = [line for line in text.splitlines() if line.startswith("| free |")]
     assert any("Free Transformer" in row for row in rows)
     assert all(row in page for row in rows[:-1])  # the last is of the trainings
-    assert "`python -m pipelines.keep docs/kept --section curves --section bounds`" in text
+    assert "`ftlab keep docs/kept --section curves --section bounds`" in text
 
 
 def test_a_heading_that_a_model_wrote_ends_no_section_and_links_to_mlflow_are_not_kept(tmp_path):
@@ -139,9 +139,9 @@ QUOTED = ["evaluation.groups=5", "models.target_small.optim.lr=0.5", 'question="
     ("name", "changes", "command"),
     [
         ("smoke", [], "make repro EXPERIMENT=smoke"),
-        ("planning", CHANGES, "python -m pipelines.repro experiment=planning 'seeds=[0]' "
+        ("planning", CHANGES, "ftlab repro experiment=planning 'seeds=[0]' "
          "'~arms.path_star_2_baseline_plus1' arms.path_star_2_baseline.tokens=64000"),
-        ("smoke", QUOTED, """python -m pipelines.repro experiment=smoke """
+        ("smoke", QUOTED, """ftlab repro experiment=smoke """
          """'question="does `κ` help?"' models.target_small.optim.lr=0.5 evaluation.groups=5"""),
         ("figure4", [f"+arms={{extra: {ARM}}}"], None),
     ],

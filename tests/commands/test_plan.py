@@ -10,7 +10,7 @@ from ftmodel.costs.scaling import Interconnect, step, traffic
 from ftmodel.costs.training import flops_per_token, memory
 from pipelines.artifacts.run_spec import RunSpec
 from pipelines.host.errors import UserError
-from pipelines.plan import Assumptions, RunPlan, format_days, gib, short
+from pipelines.parallel.plan import Assumptions, RunPlan, format_days, gib, short
 from tests import ROOT
 from tests.support.arrivals import arrives
 from tests.support.commands import call
@@ -29,7 +29,7 @@ def in_root(monkeypatch):
 
 @pytest.fixture
 def printed(capsys):
-    """What `python -m pipelines.plan` prints for the given arguments."""
+    """What `ftlab plan` prints for the given arguments."""
 
     def run(*arguments):
         call("plan", *arguments)

@@ -7,7 +7,7 @@ from tests.support.browser import Reader, chromium
 
 @pytest.mark.slow
 def test_curves_are_drawn_without_a_network(copied):
-    copied.ok("python", "-m", "pipelines.plots")
+    copied.ok("python", "-m", "pipelines.cli", "plots")
     with chromium() as browser:
         reader = Reader(browser, copied.folder / "dvc_plots/index.html")
         reader.page.locator("svg, canvas").first.wait_for()

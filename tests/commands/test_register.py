@@ -9,10 +9,10 @@ import mlflow
 import pytest
 from mlflow import MlflowClient
 
-from pipelines import keep
 from pipelines.artifacts.checkpoint import Manifest, settings_hash
 from pipelines.artifacts.run_spec import RunSpec
 from pipelines.config.load import load_experiment
+from pipelines.export import keep
 from pipelines.host.paths import published_journal
 from pipelines.tracking.journal import Journal
 from pipelines.tracking.store import store_uri

@@ -12,14 +12,14 @@ from unittest.mock import Mock
 
 import pytest
 
-from pipelines import repro
 from pipelines.artifacts.run_spec import RunSpec
 from pipelines.host import dvc
 from pipelines.host.dvc import FOLDER, dvc_at_work, pipeline_alone, stage_of
 from pipelines.host.errors import UserError
+from pipelines.parallel import repro
+from pipelines.parallel.plan import RunPlan
+from pipelines.parallel.repro import ANY_GPU, stage_flops
 from pipelines.parallel.scheduler import Graph, StageOutcome
-from pipelines.plan import RunPlan
-from pipelines.repro import ANY_GPU, stage_flops
 from tests.support.arrivals import arrives
 from tests.support.commands import call
 from tests.support.mutants import rejects
@@ -94,7 +94,7 @@ def test_who_waits_says_so_once_and_goes_on_when_the_other_has_ended(folder, mon
     [
         (["python", "-m", "pipelines.train", "baseline"], "train baseline"),
         (["/x/python3", "-X", "dev", "-m", "pipelines.report"], "report"),
-        (["python", "-m", "pipelines.repro", "experiment=smoke"], ""),
+        (["python", "-m", "pipelines.cli", "repro", "experiment=smoke"], ""),
         (["python", "-m", "dvc", "repro"], ""),
         ([], ""),
     ],

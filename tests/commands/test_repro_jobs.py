@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from pipelines import repro
 from pipelines.host.dvc import pipeline_alone
+from pipelines.parallel import repro
 from tests.support.mutants import rejects
 from tests.support.project_copy import Project
 

@@ -1,6 +1,6 @@
 """What `ftlab sample` shows of the target task."""
 
-from pipelines.sample import coloured
+from pipelines.commands.sample import coloured
 
 
 def test_a_letter_is_bold_noise_red_and_blanks_faint():

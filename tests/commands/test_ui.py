@@ -12,7 +12,7 @@ import pytest
 import requests
 from mlflow import MlflowClient
 
-from pipelines import ui
+from pipelines.commands import ui
 from pipelines.host.errors import UserError
 from pipelines.host.files import ROOT
 from pipelines.tracking.store import Store, store_uri
@@ -46,7 +46,7 @@ def test_a_server_that_hangs_is_one_line_and_is_ended(workspace, monkeypatch, ca
     monkeypatch.setattr(ui.requests.Session, "get", Mock(side_effect=requests.ReadTimeout))
     monkeypatch.setattr(ui.signal, "signal", Mock())
     with pytest.raises(UserError, match="MLflow did not start at"):
-        ui.main(5001)
+        ui.main.callback(5001)
     assert "http" not in capsys.readouterr().out
     assert hanging.returncode == -signal.SIGTERM
 
@@ -59,7 +59,7 @@ def test_a_server_that_fails_is_no_success(workspace, monkeypatch):
         monkeypatch.setattr(ui, name, Mock())
     monkeypatch.setattr(ui.signal, "signal", Mock())
     with pytest.raises(UserError, match="exit code 3"):
-        ui.main(5001)
+        ui.main.callback(5001)
 
 
 @pytest.mark.slow
@@ -67,7 +67,7 @@ def test_the_server_listens_on_this_machine_alone_and_ends_with_the_command(work
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     process = subprocess.Popen(
-        [sys.executable, "-m", "pipelines.ui", "--port", str(port)],
+        [sys.executable, "-m", "pipelines.cli", "ui", "--port", str(port)],
         env=os.environ | {"PYTHONPATH": str(ROOT), "DISPLAY": ""},
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,

@@ -76,7 +76,7 @@ def test_a_last_third_of_the_final_budget_alone_is_said_and_not_compared(arms):
     assert cell.bound.mean == pytest.approx(0.49)
 
 
-@rejects("results.late_tokens: («entry.tokens→0»", "averages over unlike budgets compared")
+@rejects("result_files.late_tokens: («entry.tokens→0»", "averages over unlike budgets compared")
 def test_last_thirds_are_compared_if_they_average_the_same_budgets(arms):
     base, free = arms
     with_budgets(base, {5000: [0.60, 0.62], 6500: [0.50, 0.52]})

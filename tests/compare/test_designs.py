@@ -23,7 +23,7 @@ def test_a_design_is_called_by_its_changes(changes, words):
     assert design_words(free_transformer("free", 1.0, design=changes)) == words
 
 
-@rejects("compare.designs.designs: «arm.run.kappa_bits,→»", "designs of several κ side by side")
+@rejects("comparison.designs: «arm.run.kappa_bits,→»", "designs of several κ side by side")
 def test_only_free_transformers_that_are_alike_otherwise_stand_side_by_side():
     """Each against the first with its model's design, if there is one."""
     arms = [

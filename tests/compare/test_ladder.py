@@ -72,7 +72,7 @@ def test_sizes_are_in_order_with_the_values_of_kappa_that_all_have():
     assert {*found.points(LARGER_TAX, 1.0)} == {200}
 
 
-@rejects("compare.ladder.ladder: «max(ratios)→ratios[-1]»", "sizes of other tokens per parameter")
+@rejects("ladder.build_ladder: «max(ratios)→ratios[-1]»", "sizes of other tokens per parameter")
 @pytest.mark.parametrize(
     ("arms", "count"),
     [

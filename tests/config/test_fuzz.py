@@ -36,7 +36,7 @@ from pipelines.config.derived import trainings
 from pipelines.config.load import load_experiment, parse
 from pipelines.host.errors import UserError
 from pipelines.host.paths import checkpoint_path, corpus_folder, resume_folder
-from pipelines.plan import RunPlan
+from pipelines.parallel.plan import RunPlan
 from pipelines.tokenize.vocabulary import train_bpe
 from pipelines.train.core.module import learning_rate_factor
 from pipelines.train.core.segments import row_ends, segments, steps_taken
@@ -148,7 +148,7 @@ def override(one_of, paths):
     return one_of(FORMS).format(k=key, v="null" if value is None else value)
 
 
-# What is done with a case: as `python -m pipelines.config.compose` and the stages do it.
+# What is done with a case: as `ftlab compose` and the stages do it.
 
 
 def checked(config):

@@ -8,9 +8,9 @@ from ray.autoscaler._private.util import prepare_config, validate_config
 
 from ftmodel.config import ModelConfig
 from ftmodel.costs.training import flops_per_token, utilisation
-from pipelines import plan
 from pipelines.artifacts.run_spec import RunSpec
 from pipelines.config import derived
+from pipelines.parallel import plan
 from tests import ROOT
 from tests.support.commands import call
 from tests.support.settings import composed_by_hydra as composed

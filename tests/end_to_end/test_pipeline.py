@@ -12,7 +12,7 @@ from contextlib import suppress
 
 import pytest
 
-from pipelines.artifacts.results import flat_numbers
+from pipelines.artifacts.result_files import flat_numbers
 from pipelines.host.errors import UserError
 from tests.support.commands import call
 from tests.support.project_copy import ROOT, Project
@@ -24,7 +24,8 @@ RUNS = {"baseline", "free_k1_8", "free_k1", "text_free_k1_2"}
 KILLED = {"baseline", "free_k1_8"}  # runs of the experiment that is killed
 LEFT_OUT = (*(f"~runs.{run}" for run in sorted(RUNS - KILLED)), "~data.stdlib")
 ONE_BY_ONE = ("dvc", "repro")
-SIDE_BY_SIDE = ("python", "-m", "pipelines.repro", "experiment=smoke", *LEFT_OUT, "--jobs", "2")
+FTLAB = ("python", "-m", "pipelines.cli")
+SIDE_BY_SIDE = (*FTLAB, "repro", "experiment=smoke", *LEFT_OUT, "--jobs", "2")
 STAGES = {
     "sources",
     *(f"{stage}@{name}" for stage in ("data", "tokenize") for name in ("target", "stdlib")),
@@ -48,7 +49,7 @@ def test_every_stage_runs_once_in_a_fresh_clone(finished):
 
 
 def test_another_kappa_reruns_that_run_and_the_report_alone_and_can_be_compared(copied):
-    """By `dvc exp run`, which composes as `python -m pipelines.config.compose` does."""
+    """By `dvc exp run`, which composes as `ftlab compose` does."""
     copied.ok("git", "add", "-A")
     copied.ok("git", "commit", "-qm", "finished")
     kappa = "runs.free_k1.kappa_bits"

@@ -20,7 +20,7 @@ from ftmodel.synthetic import PROCESSES, coin_flip
 from ftmodel.synthetic.target import ALPHABET
 from pipelines.artifacts.checkpoint import Manifest
 from pipelines.artifacts.packing import held_out
-from pipelines.artifacts.results import plain_data
+from pipelines.artifacts.result_files import plain_data
 from pipelines.artifacts.run_spec import RunSpec
 from pipelines.artifacts.tokens.shards import Shards
 from pipelines.config import derived
@@ -367,7 +367,7 @@ def test_a_run_can_be_resumed_until_its_figures_are_written(workspace, monkeypat
     with monkeypatch.context() as patch, pytest.raises(UserError, match=words):
         patch.setattr(stage, "evaluate", Mock(side_effect=oom))
         measure(RunSpec(experiment, RUN))
-    write = stage.results.write_json
+    write = stage.write_json
 
     def fill_up(path, content):
         if path.name == "details.json":
@@ -375,7 +375,7 @@ def test_a_run_can_be_resumed_until_its_figures_are_written(workspace, monkeypat
         write(path, content)
 
     with monkeypatch.context() as patch, pytest.raises(OSError, match="No space"):
-        patch.setattr(stage.results, "write", fill_up)
+        patch.setattr(stage, "write_json", fill_up)
         measure(RunSpec(experiment, RUN))
     assert all(path.exists() for path in kept)
     measure(RunSpec(experiment, RUN), clean_up=False)

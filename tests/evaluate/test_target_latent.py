@@ -12,7 +12,8 @@ from ftmodel.inference.generate import generate
 from ftmodel.model.objective import kl_per_bit
 from ftmodel.synthetic import target as target_task
 from ftmodel.synthetic.target import ALPHABET, BANG, LETTERS, PROMPT, STARTS, sample_with_starts
-from pipelines.artifacts.results import Between, Reconstruction, plain_data
+from pipelines.artifacts.result_files import plain_data
+from pipelines.artifacts.results import Between, Reconstruction
 from pipelines.config.schema import EvaluationConfig
 from pipelines.evaluate import target
 from pipelines.evaluate.target import encoded, latent_figures, reconstruction

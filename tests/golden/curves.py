@@ -14,8 +14,8 @@ from ftmodel.config import LatentDesign
 from ftmodel.inference.answers import score_answers
 from ftmodel.inference.generate import generate
 from ftmodel.inference.latent_source import FromPrior, Noise
-from pipelines.artifacts import results
 from pipelines.artifacts.checkpoint import load_model, numbered
+from pipelines.artifacts.result_files import flat_numbers
 from pipelines.artifacts.run_spec import RunSpec
 from pipelines.config.init_from import InitFrom
 from pipelines.config.schema import DesignChanges, OptimizerName, Precision, Schedule
@@ -167,7 +167,7 @@ def evaluated(spec: RunSpec) -> Curves:
     """What the stage evaluate measures of a trained run: bounds, and what hangs on single draws."""
     model, _ = load_model(spec.checkpoint())
     settings = spec.experiment.evaluation
-    figures = results.flat_numbers(evaluate(model, spec.shards(), spec.data, settings, CPU)[0])
+    figures = flat_numbers(evaluate(model, spec.shards(), spec.data, settings, CPU)[0])
     bounds, others = f"{spec.name}: bounds", f"{spec.name}: measured{SINGLE_DRAWS}"
     found: Curves = {bounds: {}, others: {}}
     for path, number in figures.items():

@@ -3,7 +3,8 @@
 import pytest
 
 from perf.gpu import training_slice
-from pipelines import ROOT, doctor
+from pipelines import ROOT
+from pipelines.commands import doctor
 from pipelines.config import derived
 from pipelines.config.load import parse
 from pipelines.host.errors import UserError

@@ -18,7 +18,8 @@ from perf.gpu import __main__ as gpu, gpu_tests
 from perf.gpu.training_step import QUICK_VOCABULARY
 from perf.record import Part
 from perf.steps import QUICK
-from pipelines import ROOT, doctor
+from pipelines import ROOT
+from pipelines.commands import doctor
 from pipelines.host.errors import UserError
 from tests.support.commands import call
 from tests.support.mutants import rejects

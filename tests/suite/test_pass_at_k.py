@@ -13,7 +13,6 @@ from pipelines.config.checks import check_values
 from pipelines.config.suite import PassAtK
 from pipelines.host.errors import UserError
 from pipelines.suite import benchmark_data, pass_at_k
-from pipelines.suite.benchmark_data import check_file
 from pipelines.suite.pass_at_k import (
     RepeatedTask,
     StoredTask,
@@ -22,6 +21,7 @@ from pipelines.suite.pass_at_k import (
     run_sampled,
     samplings,
 )
+from pipelines.suite.task_index import check_file
 from pipelines.suite.tasks import run_task
 from tests.support.arrivals import arrives
 from tests.support.benchmark_models import Scripted, documents, entry, settings

@@ -21,7 +21,7 @@ from pipelines.config.suite import SuiteTask
 from pipelines.host.errors import UserError
 from pipelines.host.files import ROOT
 from pipelines.host.paths import checkpoint_path
-from pipelines.suite import benchmark_data, stage as suite
+from pipelines.suite import benchmark_data, stage as suite, task_index
 from pipelines.suite.stage import Progress, decisive, score_run
 from pipelines.suite.tasks import Outcome
 from tests.support.arrivals import arrives
@@ -240,7 +240,7 @@ def test_each_setting_of_the_suite_the_task_the_model_and_the_budget_decides_wha
 def test_what_was_kept_of_other_code_versions_or_data_is_not_taken(kept, monkeypatch, tmp_path):
     ask, _ = kept
     shutil.copytree(ROOT / "tasks", tmp_path / "edited")
-    monkeypatch.setattr(benchmark_data, "OURS", tmp_path / "edited")
+    monkeypatch.setattr(task_index, "OURS", tmp_path / "edited")
     benchmark_data.FETCHED.parent.mkdir(parents=True)
 
     def fetched(**revisions):
@@ -322,9 +322,9 @@ ONCE = {"samples": 3, "k": [1], "temperatures": [0.5], "tasks": ["passages"]}
     ],
 )
 def test_mistakes_are_named_before_anything_is_trained(look, changes, message, monkeypatch):
-    index = benchmark_data.index
+    index = task_index.index
     # indexing the whole harness takes 15 seconds
-    monkeypatch.setattr(benchmark_data, "index", lambda everything: index(False))
+    monkeypatch.setattr(task_index, "index", lambda everything: index(False))
     look()  # what is right is known from now on
     with pytest.raises(UserError, match=rf"suite\.{message}"):
         look(**changes)

@@ -9,14 +9,14 @@ import pytest
 from lm_eval.tasks._index import Entry, Kind
 
 from pipelines.host.errors import UserError
-from pipelines.suite import benchmark_data
-from pipelines.suite.benchmark_data import check_file, check_names, entries_of, leaves, quiet
+from pipelines.suite import task_index
+from pipelines.suite.task_index import check_file, check_names, entries_of, leaves, quiet
 
 
 def test_all_of_the_harness_is_indexed_for_names_that_are_nowhere_else(monkeypatch):
     small = {"ours": 0}
     whole = small | dict.fromkeys(["task_1", "task_2", "task_3", "task_4"], 0)
-    monkeypatch.setattr(benchmark_data, "index", lambda everything: whole if everything else small)
+    monkeypatch.setattr(task_index, "index", lambda everything: whole if everything else small)
     assert entries_of("ours") is small and entries_of("task_2") is whole
     check_names({"a": "ours", "b": "task_2"})
     for task, near in (("task_9", "; near names: task_4, task_3, task_2"), ("qqq", "")):
@@ -49,7 +49,7 @@ def test_figures_are_looked_up_in_included_files_but_not_those_of_functions(monk
     file.write_text("metric_list: [{metric: !function own.score}]")
     (tmp_path / "own.py").write_text("def score(): ...")
     entry = SimpleNamespace(kind=Kind.TASK, yaml_path=file)
-    monkeypatch.setattr(benchmark_data, "entries_of", lambda _: {"own": entry})
+    monkeypatch.setattr(task_index, "entries_of", lambda _: {"own": entry})
     check_file("x", "own", "score,none")
 
 

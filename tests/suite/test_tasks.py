@@ -11,8 +11,8 @@ from datasets import Dataset, DatasetDict
 
 from pipelines.host.errors import UserError
 from pipelines.report.benchmarks import paper_name, read_tables
-from pipelines.suite import benchmark_data, tasks
-from pipelines.suite.benchmark_data import check_file, check_names
+from pipelines.suite import benchmark_data, task_index, tasks
+from pipelines.suite.task_index import check_file, check_names
 from pipelines.suite.tasks import Skipped, run_task
 from tests.support.arrivals import arrives
 from tests.support.benchmark_models import (
@@ -169,9 +169,7 @@ def test_programs_are_run_only_if_asked_for(sandbox):
 
 def test_without_its_data_a_task_is_skipped_with_the_command_to_fetch_them():
     for name in ("hellaswag", "mmlu"):
-        with pytest.raises(
-            Skipped, match=r"^its.*no hub in reach.*`python -m pipelines.fetch` .*$"
-        ):
+        with pytest.raises(Skipped, match=r"^its.*no hub in reach.*`ftlab fetch` .*$"):
             run_task(Scripted(), name, PAPER[name], settings())
 
 
@@ -275,8 +273,8 @@ def test_zero_shots_are_not_the_tasks_own_number(shots, own, expected):
 
 @arrives("suite_task", "task")
 def test_a_task_that_nobody_knows_is_named(monkeypatch):
-    index = benchmark_data.index
-    monkeypatch.setattr(benchmark_data, "index", lambda everything: index(False))  # else 15 seconds
+    index = task_index.index
+    monkeypatch.setattr(task_index, "index", lambda everything: index(False))  # else 15 seconds
     with pytest.raises(UserError, match=r"^suite\.tasks\.x\.task: 'ft_wrods'"):
         run_task(Scripted(), "x", entry("ft_wrods", "acc,none"), settings())
 
@@ -291,13 +289,13 @@ def test_any_task_of_the_harness_may_be_named():
 
 
 def test_names_of_the_suites_need_no_index_of_the_harness(monkeypatch):
-    index = benchmark_data.index
+    index = task_index.index
 
     def small(everything):
         assert not everything
         return index(everything)
 
-    monkeypatch.setattr(benchmark_data, "index", small)
+    monkeypatch.setattr(task_index, "index", small)
     for suite in (MINI, PAPER):
         check_names({key: spec.task for key, spec in suite.items()})
         for key, spec in suite.items():

@@ -1,8 +1,9 @@
 """A command of ours in this process, as the command line calls it."""
 
-from pipelines.cli import command, perform
+from pipelines.cli import ftlab
+from pipelines.host.errors import perform
 
 
-def call(name: str, *given: str) -> None:
-    """`python -m pipelines.<name> …`; raises UserError for a user's mistake."""
-    perform(command(name), name, given)
+def call(*arguments: str) -> None:
+    """`ftlab …`; raises UserError for a user's mistake."""
+    perform(ftlab, "ftlab", arguments)

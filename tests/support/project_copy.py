@@ -95,7 +95,7 @@ class Project:
         return done.stdout + done.stderr
 
     def compose(self, *overrides: str) -> None:
-        self.ok("python", "-m", "pipelines.config.compose", "experiment=smoke", *overrides)
+        self.ok("python", "-m", "pipelines.cli", "compose", "experiment=smoke", *overrides)
 
 
 def wait_for(url: str) -> requests.Response:

@@ -15,7 +15,7 @@ from omegaconf import OmegaConf
 
 from pipelines.artifacts.checkpoint import Manifest, settings_hash
 from pipelines.artifacts.curve import CurveRow, write_curve
-from pipelines.artifacts.results import write_json
+from pipelines.artifacts.result_files import write_json
 from pipelines.artifacts.run_results import read_runs
 from pipelines.artifacts.run_spec import RunSpec
 from pipelines.artifacts.suite_results import TaskResult

@@ -96,8 +96,8 @@ def test_a_mistake_is_one_line_with_its_key(override, words):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ([], "usage: python -m pipelines.sweep"),
-        (["sweep=smoke", "sweep=kappa"], "usage: python -m pipelines.sweep"),
+        ([], "usage: ftlab sweep"),
+        (["sweep=smoke", "sweep=kappa"], "usage: ftlab sweep"),
         (["sweep=../smoke"], "sweep: '../smoke' is not one of kappa, smoke"),
         (["sweep=smoke", "+space.run.seed.grid=[1]"], "one function, not grid_search and grid"),
     ],

@@ -96,7 +96,7 @@ def test_a_trial_reports_its_bounds_and_is_not_trained_again(smoke, heard):
 
     (tracked,) = tracked_trials()
     assert (tracked.parent, tracked.status) == ("key", "FINISHED")
-    assert "`python -m pipelines.sweep sweep=smoke`" in tracked.tags["mlflow.note.content"]
+    assert "`ftlab sweep sweep=smoke`" in tracked.tags["mlflow.note.content"]
     nest_in("another", smoke, trained=True)
     assert [(t.key, t.parent) for t in tracked_trials()] == [(tracked.key, "another")]
 
@@ -192,7 +192,7 @@ def test_runs_are_nested_also_when_the_parent_is_sent_later(workspace, monkeypat
     assert runs[NAME].data.tags["mlflow.parentRunId"] == runs["sweep"].info.run_id
     assert runs["sweep"].info.status == "FINISHED"
     tags = runs["sweep"].data.tags
-    assert "made by `python -m pipelines.sweep sweep=s samples=2`" in tags["mlflow.note.content"]
+    assert "made by `ftlab sweep sweep=s samples=2`" in tags["mlflow.note.content"]
     assert tags["sweep"] == "s" and "mlflow.source.git.commit" in tags
     assert (tags["best.trial"], tags["best.bound"]) == (NAME, str(best.bound))
     assert (tags["best.optim.lr"], tags["experiment"]) == ("0.002", "s_best.yaml")

@@ -286,7 +286,7 @@ def test_a_killed_sweep_goes_on_to_a_good_a_bad_and_a_failing_trial(tmp_path, mo
     command = ("sweep=smoke", "~space.run", "~space.optim.lr", "concurrent=1", "best_seeds=1",
                "asha={grace_period: 0.2}", "compute.max_failures=0",
                "+space.optim.lr.grid_search=[0.003,1e-9,1e30]")  # fmt: skip
-    driver = project.start("python", "-m", "pipelines.sweep", *command)
+    driver = project.start("python", "-m", "pipelines.cli", "sweep", *command)
     with left_behind(driver) as processes:
         lines = iter(driver.stdout.readline, "")
         said = []
@@ -318,7 +318,7 @@ def test_a_killed_sweep_goes_on_to_a_good_a_bad_and_a_failing_trial(tmp_path, mo
     assert parent.data.tags["best.trial"] == "lr_0p003"
     bound = trials["lr_0p003"].data.metrics["bound/bits_per_token"]
     assert parent.data.tags["best.bound"].startswith(f"{bound:.4f} ± ")
-    project.ok("python", "-m", "pipelines.config.compose", "experiment=smoke_best")
+    project.ok("python", "-m", "pipelines.cli", "compose", "experiment=smoke_best")
     assert "lr: 0.003" in (project.folder / "params.yaml").read_text()
     again = project.stage("sweep", *command)
     assert "3 trials, 2 ended before" in again.stdout  # the one that failed is tried again

@@ -8,8 +8,8 @@ import pytest
 from mlflow import MlflowClient
 from mlflow.exceptions import MlflowException
 
-from pipelines.artifacts import results
 from pipelines.artifacts.checkpoint import peek
+from pipelines.artifacts.result_files import write_json
 from pipelines.artifacts.run_spec import RunSpec
 from pipelines.artifacts.suite_results import SuiteBudget, SuiteResults, TaskResult, TaskScore
 from pipelines.config.load import load_experiment
@@ -71,7 +71,7 @@ def score():
     (folder / "suite_samples").mkdir(exist_ok=True)
     (folder / "suite_samples/words.jsonl.gz").write_bytes(b"samples")
     scored = suite_results(manifest(), (BUDGET, BUDGET, 0.25), (TOKENS, TOKENS, 0.5))
-    results.write_json(folder / "suite.json", scored)
+    write_json(folder / "suite.json", scored)
     sync_stage(RunSpec(settings(), RUN))
 
 

@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from ftmodel.analysis.calibration import Calibration
-from pipelines.artifacts import results
 from pipelines.artifacts.checkpoint import Manifest
+from pipelines.artifacts.result_files import write_json
 from pipelines.artifacts.results import BudgetFigures, Details, Estimate, EvaluationResult, Figures
 from pipelines.tracking import measured
 from pipelines.tracking.journal import Journal, Tracked
@@ -92,11 +92,11 @@ def test_results_on_disk_count_if_they_are_of_this_training(tmp_path, monkeypatc
     details = Details([], [], [], manifest=SUITE.manifest)
     contents = {"evaluation.json": EVALUATION, "metrics.json": {}, "details.json": details}
     for name, content in {**contents, "suite.json": SUITE}.items():
-        results.write_json(folder / name, content)
+        write_json(folder / name, content)
     run = read_tracked(journal.path)
     assert len(points(run)) == 6
     assert [path.name for path in run.files] == ["details.json", "suite.json", "suite_samples"]
     others = replace(SUITE.manifest, tracking_key="another")
-    results.write_json(folder / "details.json", Details([], [], [], manifest=others))
-    results.write_json(folder / "suite.json", replace(SUITE, manifest=others))
+    write_json(folder / "details.json", Details([], [], [], manifest=others))
+    write_json(folder / "suite.json", replace(SUITE, manifest=others))
     assert points(read_tracked(journal.path)) == read_tracked(journal.path).files == []

@@ -8,8 +8,8 @@ import pytest
 from mlflow import MlflowClient
 from mlflow.exceptions import MlflowException
 
+from pipelines.commands.tracking import main
 from pipelines.tracking import sync as tracking_sync
-from pipelines.tracking.__main__ import main
 from pipelines.tracking.store import Store, store_uri
 from pipelines.tracking.sync import Sync
 from tests.support.mutants import rejects
@@ -94,7 +94,7 @@ def test_a_deleted_database_is_rebuilt_twice_as_once(original, project, capsys):
         before = everything()
     for lost in ("mlflow.db", "mlflow.db.lock"):
         (project / lost).unlink(missing_ok=True)
-    main()
+    main.callback()
     assert "1 runs are up to date" in capsys.readouterr().out
     assert everything() == before
     client, (run,) = tracked_runs()
@@ -105,7 +105,7 @@ def test_a_deleted_database_is_rebuilt_twice_as_once(original, project, capsys):
     assert run.info.start_time <= times[0] and times[-1] <= run.info.end_time
     for path in (*project.rglob("*.jsonl"), *project.rglob("*.json")):
         os.utime(path, (1e9, 1e9))  # as after `dvc checkout`: figures have the times of their files
-    main()
+    main.callback()
     assert everything() == before
 
 

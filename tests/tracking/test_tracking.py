@@ -10,7 +10,7 @@ from threading import Thread
 import pytest
 from alembic.operations import Operations
 
-from pipelines.tracking.__main__ import main
+from pipelines.commands.tracking import main
 from pipelines.tracking.journal import Journal
 from pipelines.tracking.store import Store
 from pipelines.tracking.sync import Sync
@@ -25,7 +25,7 @@ def test_a_store_that_is_away_gets_everything_when_it_is_back(workspace, monkeyp
     said = capsys.readouterr().err
     assert said.count("does not answer (no answer); going on") == 1
     assert "kept for MLflow; the run's next stage sends it" in said
-    main()
+    main.callback()
     assert "1 runs are up to date" in capsys.readouterr().out
     check_complete(rows)
 
@@ -78,7 +78,7 @@ def test_a_journal_that_cannot_be_read_is_passed_over(project, capsys):
     path = project / "checkpoints/smoke/foreign/tracking.jsonl"
     path.parent.mkdir()
     path.write_text('{"time": ')
-    main()
+    main.callback()
     said = capsys.readouterr()
     assert "passed over: checkpoints/smoke/foreign/tracking.jsonl: no journal" in said.err
     assert "1 runs are up to date" in said.out
@@ -103,7 +103,7 @@ def test_a_run_deleted_in_mlflow_is_made_anew_with_everything_by_its_stage_alone
     before = everything()
     client, (run,) = tracked_runs()
     client.delete_run(run.info.run_id)
-    main()
+    main.callback()
     assert tracked_runs()[1] == []
     sync()
     # logged models are not deleted with their run, and have the figures of the new one as well

@@ -14,7 +14,8 @@ from mlflow.exceptions import MlflowException
 from mlflow.system_metrics.metrics.cpu_monitor import CPUMonitor
 
 from pipelines.artifacts.checkpoint import Manifest
-from pipelines.artifacts.results import EvaluationResult, Figures, read_json
+from pipelines.artifacts.result_files import read_json
+from pipelines.artifacts.results import EvaluationResult, Figures
 from pipelines.artifacts.suite_results import TaskResult
 from pipelines.config.schema import Precision
 from pipelines.tracking import journal as journal_module, live, store

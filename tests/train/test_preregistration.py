@@ -5,7 +5,8 @@ from pathlib import Path
 import yaml
 
 from pipelines.artifacts.checkpoint import Preregistration, peek
-from pipelines.artifacts.results import Details, read_json
+from pipelines.artifacts.result_files import read_json
+from pipelines.artifacts.results import Details
 from pipelines.config.schema import Bound, Expectation
 from pipelines.evaluate import stage as evaluate_stage
 from pipelines.host.paths import checkpoint_path, results_folder, resume_folder

@@ -4,7 +4,8 @@ from collections.abc import Sequence
 
 from ftmodel.analysis.differences import LEVEL
 from ftmodel.analysis.statistics import adjusted
-from pipelines.artifacts.results import Clusters, Estimate, Steering, read_json
+from pipelines.artifacts.result_files import read_json
+from pipelines.artifacts.results import Clusters, Estimate, Steering
 from pipelines.artifacts.tokens.shards import Overlap, read_metadata
 from pipelines.host.paths import tokens_folder
 from pipelines.report.analysis import Analysis

@@ -31,7 +31,7 @@ ARMS = {
     "free_k3": run("text", kappa=3.0),  # the paper's tables have no 3 bits
 }
 LOSS = {"metric": "bits_per_byte", "higher_is_better": False}
-SKIPPED = "its data are not here: `python -m pipelines.fetch` brings them"
+SKIPPED = "its data are not here: `ftlab fetch` brings them"
 
 
 def write(folder, tasks, **more):

@@ -1,6 +1,6 @@
 """Draw the training curves with DVC, without a network.
 
-    python -m pipelines.plots
+    ftlab plots
 
 `dvc plots show` alone writes a page that loads Vega, the drawing library, from the network. Here
 Vega is in the page (from the package vl-convert-python). Writes dvc_plots/index.html.
@@ -11,7 +11,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from pipelines import cli
+from pipelines.commands.arguments import command
 from pipelines.host.dvc import dvc_command
 
 PLOTS_PAGE = """<!doctype html>
@@ -30,6 +30,7 @@ PLOTS_PAGE = """<!doctype html>
 """
 
 
+@command(__doc__)
 def main() -> None:
     import vl_convert  # not above: cli says which extra to install
 
@@ -39,7 +40,3 @@ def main() -> None:
         template.write_text(PLOTS_PAGE.format(vega=vega), encoding="utf-8")
         command = dvc_command("plots", "show", "--html-template", str(template))
         sys.exit(subprocess.run(command).returncode)
-
-
-if __name__ == "__main__":
-    cli.run("plots")

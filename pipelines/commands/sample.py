@@ -1,40 +1,33 @@
 """Print sequences that a trained run generates.
 
-    python -m pipelines.sample free_k1_2 --z pinned --prompt 'F>'
+    ftlab sample free_k1_2 --z pinned --prompt 'F>'
 
 The run is one of the experiment in params.yaml. On a terminal, or with FORCE_COLOR, the letter of
 the target task is bold, noise red and blanks faint. NO_COLOR turns colours off.
 """
 
-import click
-import torch
-from rich.console import Console
-from rich.text import Text
+from typing import TYPE_CHECKING
 
-from ftmodel.inference.generate import generate
-from ftmodel.inference.latent_source import FromPrior
-from ftmodel.synthetic.target import PROMPT
-from pipelines import cli
-from pipelines.artifacts.checkpoint import load_trained
-from pipelines.artifacts.run_spec import RunSpec
-from pipelines.artifacts.tokens.shards import Shards
-from pipelines.commands.arguments import COUNT, NOT_NEGATIVE, SEED, TRAINED
-from pipelines.config.load import load_stage
+import click
+
+from pipelines.commands.arguments import COUNT, NOT_NEGATIVE, SEED, TRAINED, command
 from pipelines.host.errors import UserError, printable
 
+if TYPE_CHECKING:
+    from rich.text import Text
 
-def coloured(sequence: str) -> Text:
+
+def coloured(sequence: str) -> "Text":
     """A target-task sequence with its letter bold, noise red and blanks faint."""
+    from rich.text import Text
+
+    from ftmodel.synthetic.target import PROMPT
+
     styles = {sequence[0]: "bold", "!": "red", "_": "dim"}
     return Text.assemble(sequence[:PROMPT], *((c, styles.get(c, "")) for c in sequence[PROMPT:]))
 
 
-def opening(shards: Shards) -> str:
-    """The first symbol of a held-out sequence of a process."""
-    row = next(iter(shards.documents("validation")))
-    return shards.tokenizer().decode(row[:1].tolist())
-
-
+@command(__doc__)
 @TRAINED
 @click.option(
     "--z",
@@ -72,6 +65,16 @@ def main(
     temperature: float,
     seed: int,
 ) -> None:
+    import torch
+    from rich.console import Console
+    from rich.text import Text
+
+    from ftmodel.inference.generate import generate
+    from ftmodel.inference.latent_source import FromPrior
+    from pipelines.artifacts.checkpoint import load_trained
+    from pipelines.artifacts.run_spec import RunSpec
+    from pipelines.config.load import load_stage
+
     spec = RunSpec(load_stage("runs", run), run)
     model, _, shards = load_trained(spec)
     is_target, is_process = spec.data.source == "target", shards.metadata.row_length is not None
@@ -79,8 +82,11 @@ def main(
         raise UserError(f"{run} is a baseline: it has no z to pin")
 
     tokenizer = shards.tokenizer()
-    first = "K>" if is_target else opening(shards) if is_process else "def "
-    text = first if prompt is None else prompt
+    text = prompt
+    if text is None and is_process and not is_target:  # the first symbol of a held-out sequence
+        text = tokenizer.decode(next(iter(shards.documents("validation")))[:1].tolist())
+    elif text is None:
+        text = "K>" if is_target else "def "
     ids = tokenizer.encode(text).ids
     if not ids or tokenizer.decode(ids) != text:
         raise UserError(f"--prompt: {text!r} cannot be written in the tokens of {shards.folder}")
@@ -119,7 +125,3 @@ def main(
             else:
                 print(f"{sequence}\n{'-' * 40}")  # rich would replace its tabs
         print()
-
-
-if __name__ == "__main__":
-    cli.run("sample")

@@ -1,12 +1,4 @@
-"""Bring an experiment up to date, as `make repro` does.
-
-    python -m pipelines.repro experiment=smoke runs.free_k1_8.kappa_bits=0.25 --jobs 2
-
-Composes the experiment into params.yaml and runs its stages. If another `make repro` or a DVC
-command is at work in this folder, this one names it and waits; params.yaml is composed after that.
-Stages that are ready run side by side: as many as this machine has room for, or --jobs. With
-RAY_ADDRESS or --jobs ray, as many run as the Ray cluster has room for.
-"""
+"""Brings an experiment up to date: composes it, waits for its turn, and runs what has changed."""
 
 import os
 import re
@@ -16,12 +8,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import BinaryIO
 
-import click
 from dvc.exceptions import DvcException
 
-from pipelines import cli
 from pipelines.artifacts.run_spec import RunSpec
-from pipelines.commands.arguments import jobs, overrides
 from pipelines.config.compose import compose_valid, write_params
 from pipelines.config.load import load_experiment
 from pipelines.config.schema import Experiment
@@ -35,6 +24,7 @@ from pipelines.host.dvc import (
 )
 from pipelines.host.errors import UserError
 from pipelines.host.paths import report_folder
+from pipelines.parallel.plan import Assumptions, RunPlan
 from pipelines.parallel.scheduler import (
     Graph,
     Scheduler,
@@ -46,7 +36,6 @@ from pipelines.parallel.scheduler import (
 )
 from pipelines.parallel.screen import Screen, duration
 from pipelines.parallel.slots import Slot, make_slots
-from pipelines.plan import Assumptions, RunPlan
 
 RAN = re.compile(r"^Running stage '(.+)':$", re.M)
 USUAL_PARTICLES = 64  # assumed for `evaluation.particles: auto`
@@ -65,19 +54,6 @@ def dvc_repro(output: BinaryIO | None = None) -> int:
             continue
 
 
-@overrides("experiment")
-@click.option(
-    "--wait/--no-wait",
-    default=True,
-    help="Wait for another process that is at work here, or name it and end.",
-)
-@click.option(
-    "--jobs",
-    type=jobs,
-    metavar="N",
-    help="Number of stages side by side, or `ray` for as many as fit into the cluster. Default: "
-    "as many as the machine has room for.",
-)
 def main(overrides: Sequence[str], wait: bool, jobs: str | None) -> None:
     compose_valid(overrides)  # a mistake ends this before it waits
     check_git()
@@ -183,7 +159,3 @@ def report(screen: Screen, outcome: StageOutcome, graph: Graph) -> None:
     if outcome.interrupted:
         screen.say("stopped; the same command continues from here")
         raise SystemExit(130)
-
-
-if __name__ == "__main__":
-    cli.run("repro")

@@ -1,6 +1,6 @@
 """List what this machine lacks, and what that costs.
 
-    python -m pipelines.doctor
+    ftlab doctor
 
 Each thing is tried with the function that a stage uses. Nothing is changed. It takes a few seconds,
 or half a minute where nothing has been compiled before. `ok`: it works. `–`: it does not, and this
@@ -22,7 +22,7 @@ from importlib.metadata import PackageNotFoundError, version
 from itertools import chain
 from pathlib import Path
 
-from pipelines import cli
+from pipelines.commands.arguments import command
 from pipelines.host.console import aligned
 from pipelines.host.dvc import git_refusal, in_git
 from pipelines.host.errors import UserError, unnamed_user
@@ -201,7 +201,7 @@ def compiler() -> Finding:
 def hub() -> Finding:
     from huggingface_hub.constants import ENDPOINT, HF_HUB_OFFLINE
 
-    cost = "only data entries from the hub and `pipelines.fetch` need it"
+    cost = "only data entries from the hub and `ftlab fetch` need it"
     if HF_HUB_OFFLINE:
         return Finding("hub", "not asked: HF_HUB_OFFLINE", COSTS, cost)
     if answers(ENDPOINT):
@@ -239,6 +239,7 @@ def all_findings() -> Iterator[Finding]:
             yield Finding(check.__name__, f"not looked at: {error}", COSTS, "see packages")
 
 
+@command(__doc__)
 def main() -> None:
     rows = list(all_findings())
     for line, row in zip(aligned([[r.state, r.what, r.value] for r in rows]), rows, strict=True):
@@ -248,7 +249,3 @@ def main() -> None:
     if stops := [row.what for row in rows if row.state == STOPS]:
         print(f"`make repro` cannot work here yet: {', '.join(stops)}", file=sys.stderr)
         raise SystemExit(1)
-
-
-if __name__ == "__main__":
-    cli.run("doctor")

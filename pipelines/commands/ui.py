@@ -1,6 +1,6 @@
 """Open MLflow on this project's runs, on this machine only.
 
-    python -m pipelines.ui --port 5001
+    ftlab ui --port 5001
 
 Prints the address, and opens it if there is a display.
 """
@@ -12,24 +12,26 @@ import subprocess
 import sys
 import webbrowser
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 import click
-import requests
-from requests.adapters import HTTPAdapter
-from urllib3 import Retry
 
-from pipelines import cli
-from pipelines.config.load import load_experiment
+from pipelines.commands.arguments import command
 from pipelines.host.errors import UserError
-from pipelines.tracking.store import KEY, TAG, Store, store_uri, view
+
+if TYPE_CHECKING:
+    from pipelines.tracking.store import Store
 
 RUNS = "workflowType=machine_learning"  # else MLflow shows traces of language-model applications
 
 
-def address(store: Store, base: str) -> str:
+def address(store: "Store", base: str) -> str:
     """The address of the runs of the experiment in params.yaml, with their charts, bound against κ
     first; or else of all experiments.
     """
+    from pipelines.config.load import load_experiment
+    from pipelines.tracking.store import KEY, TAG, view
+
     experiment = None
     with suppress(UserError):  # no params.yaml, or none that can be read
         experiment = store.client.get_experiment_by_name(load_experiment().name)
@@ -43,6 +45,8 @@ def address(store: Store, base: str) -> str:
 
 def serve(port: int) -> subprocess.Popen[bytes]:
     """Start MLflow's server on the local store; raises UserError if the port is not free."""
+    from pipelines.tracking.store import store_uri
+
     try:
         socket.create_server(("127.0.0.1", port)).close()
     except OSError as error:  # whose strerror is longer
@@ -63,6 +67,10 @@ def show(page: str) -> None:
 
 def wait_for(base: str) -> None:
     """Wait until the server answers; raises UserError if it does not."""
+    import requests
+    from requests.adapters import HTTPAdapter
+    from urllib3 import Retry
+
     patient = requests.Session()
     retry = Retry(100, backoff_factor=0.1, backoff_max=1, status_forcelist=[500, 502, 503])
     patient.mount("http://", HTTPAdapter(max_retries=retry))
@@ -72,8 +80,11 @@ def wait_for(base: str) -> None:
         raise UserError(f"MLflow did not start at {base}; its output is above") from None
 
 
+@command(__doc__)
 @click.option("--port", type=click.IntRange(1, 65535), default=5000, help="Port on this machine.")
 def main(port: int = 5000) -> None:
+    from pipelines.tracking.store import Store
+
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # which ends the server, too
     store = Store()  # makes the store if it is not there
     if store.uri.startswith("http"):
@@ -88,7 +99,3 @@ def main(port: int = 5000) -> None:
                 raise UserError(f"MLflow ended with exit code {code}; its output is above")
         finally:
             server.terminate()
-
-
-if __name__ == "__main__":
-    cli.run("ui")

@@ -1,14 +1,4 @@
-"""Keep results for git, or register the best arm.
-
-    python -m pipelines.keep docs/figure4     Figure 4 of a finished report, for git
-    python -m pipelines.keep docs/designs --section designs     other sections of it
-    python -m pipelines.keep --register       the best arm, in MLflow's model registry
-
-The first two read params.yaml, results/<experiment>/ and report/<experiment>/. They write the
-sections' pictures into the folder, and a README.md with the question, the expectations, the
-sections, and which command, commit, device and time made them. The report itself, a page with all
-pictures in it, is too large for git.
-"""
+"""Keeps a report's sections for git, and registers the best arm."""
 
 import re
 import shlex
@@ -21,10 +11,8 @@ from os.path import relpath
 from pathlib import Path
 from typing import Any
 
-import click
 from omegaconf import OmegaConf
 
-from pipelines import cli
 from pipelines.artifacts.checkpoint import Manifest, peek
 from pipelines.artifacts.curve import training_seconds
 from pipelines.artifacts.results import UNITS
@@ -47,7 +35,7 @@ README = """\
 
 {content}
 
-- Command: ``{command}``, then `python -m pipelines.keep {folder}`, on {day}
+- Command: ``{command}``, then `ftlab keep {folder}`, on {day}
 - Commit of the trainings: {commits}
 - Device: {devices}
 - Time: {total} of training steps in {count} runs (h:mm:ss)
@@ -98,7 +86,7 @@ def command(experiment: str) -> str:
     if not changes:
         return f"make repro EXPERIMENT={experiment}"
     # as arguments, which need quoting for one shell: SET's pass two
-    return shlex.join(["python", "-m", "pipelines.repro", f"experiment={experiment}", *changes])
+    return shlex.join(["ftlab", "repro", f"experiment={experiment}", *changes])
 
 
 def recorded_by(runs: list[RunResults], field: Callable[[Manifest], str]) -> str:
@@ -179,14 +167,6 @@ def register_best(experiment: Experiment) -> None:
         print(f"{experiment.name}@{alias}, version {version}, is {run.name}: {words}")
 
 
-@click.argument("folder", help="The folder to write to.", type=click.Path(), required=False)
-@click.option("--register", is_flag=True, help="Register the best arm in MLflow's model registry.")
-@click.option(
-    "--section",
-    multiple=True,
-    metavar="NAME",
-    help="A section of the report; may be repeated. Default: Figure 4.",
-)
 def main(folder: str | None = None, register: bool = False, section: Sequence[str] = ()) -> None:
     if section and not folder:
         raise UserError("--section: name a folder to keep it in")
@@ -211,7 +191,3 @@ def keep_report(target: Path, names: Sequence[str]) -> None:
         shutil.copyfile(path, target / path.name)
     (target / "README.md").write_text(text, encoding="utf-8")
     print(target / "README.md")
-
-
-if __name__ == "__main__":
-    cli.run("keep")

@@ -1,27 +1,15 @@
-"""Estimate an experiment's cost without running it.
-
-    python -m pipelines.plan experiment=paper_1_5b compute.workers=64 --mfu 0.35 --price 2.5
-
-For a run of each arm, prints parameters, FLOPs, memory on each GPU, speed and days; then the cost
-of all runs together (ftmodel/costs/). Arguments without dashes are overrides, as for
-pipelines.config.compose. Nothing is measured: you provide utilisation and price. With --weak-scaling RUN
-it prints that run's speed on 1 to 256 GPUs; a GPU's batch is the experiment's
-(ftmodel/costs/scaling.py).
-"""
+"""Estimates an experiment's cost without running it (ftmodel/costs/)."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 
-import click
 from tokenizers import Tokenizer
 
 from ftmodel.config import ModelConfig
 from ftmodel.costs.scaling import Interconnect, step, traffic
 from ftmodel.costs.training import Memory, flops_per_token, memory, parameters
 from ftmodel.synthetic import PROCESSES
-from pipelines import cli
 from pipelines.artifacts.run_spec import RunSpec
-from pipelines.commands.arguments import COUNT, NOT_NEGATIVE, POSITIVE, Number, overrides
 from pipelines.config.arms import group_by_seed
 from pipelines.config.compose import compose_config
 from pipelines.config.data import ProcessData
@@ -82,8 +70,8 @@ def vocab_size(spec: RunSpec) -> int:
         return Tokenizer.from_file(data.tokenizer).get_vocab_size()
     except Exception as error:  # tokenizers raises nothing more special
         raise UserError(
-            f"data.{spec.run.data}.tokenizer: {data.tokenizer}: {error}; `python -m "
-            "pipelines.pretrained` fetches those of pretrained models"
+            f"data.{spec.run.data}.tokenizer: {data.tokenizer}: {error}; `ftlab "
+            "pretrained` fetches those of pretrained models"
         ) from None
 
 
@@ -217,49 +205,6 @@ def show_weak_scaling(spec: RunSpec, options: Assumptions, joined: Interconnect)
     )
 
 
-@overrides("experiment")
-@click.option(
-    "--flops",
-    type=POSITIVE,
-    default="989e12",
-    metavar="FLOP/S",
-    help="Peak FLOP/s of a GPU (H100).",
-)
-@click.option(
-    "--mfu",
-    type=Number(0, 1, min_open=True),
-    metavar="SHARE",
-    default=0.4,
-    help="Share of the peak that is reached.",
-)
-@click.option("--memory", type=POSITIVE, default=80, metavar="GIB", help="Memory of a GPU.")
-@click.option(
-    "--price", type=POSITIVE, metavar="MONEY", help="Price of a GPU-hour, in any currency."
-)
-@click.option("--weak-scaling", metavar="RUN", help="Print this run's speed on 1 to 256 GPUs.")
-@click.option(
-    "--nvlink",
-    type=POSITIVE,
-    default=360,
-    metavar="GB/S",
-    help="Bandwidth of a GPU within its node.",
-)
-@click.option(
-    "--network",
-    type=POSITIVE,
-    default=40,
-    metavar="GB/S",
-    help="Bandwidth of a GPU to other nodes.",
-)
-@click.option("--per-node", type=COUNT, default=8, help="GPUs per node.")
-@click.option("--latency", type=NOT_NEGATIVE, default=2, metavar="µS", help="Latency of a hop.")
-@click.option(
-    "--overlap",
-    type=Number(0, 1),
-    default=0.8,
-    metavar="SHARE",
-    help="Fraction of communication that overlaps with computation.",
-)
 def main(
     overrides: Sequence[str],
     flops: float,
@@ -293,7 +238,3 @@ def main(
     print(
         text_table([memory_row(of_run[runs[0]], arm, options.memory) for arm, runs in arms.items()])
     )
-
-
-if __name__ == "__main__":
-    cli.run("plan")

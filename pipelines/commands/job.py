@@ -1,6 +1,6 @@
 """Run a command in a folder that all nodes share.
 
-    ray job submit --working-dir . -- python -m pipelines.job /srv/lab -- dvc repro
+    ray job submit --working-dir . -- ftlab job /srv/lab -- dvc repro
 
 First copies this working tree there. Ray's own copy of it has no data, checkpoints or DVC cache,
 and is deleted after the job. The shared folder keeps them, so the next job makes only what has
@@ -16,12 +16,12 @@ from pathlib import Path
 
 import click
 
-from pipelines import cli
+from pipelines.commands.arguments import command
 from pipelines.host.dvc import allow_no_git
 from pipelines.host.errors import UserError
 from pipelines.host.files import alone
 
-USAGE = "usage: python -m pipelines.job <folder that all nodes share> -- <command> [<argument> …]"
+USAGE = "usage: ftlab job <folder that all nodes share> -- <command> [<argument> …]"
 BROUGHT = ".brought.json"  # the files of the last job, to remove those that are gone
 NOT_BROUGHT = {".git", ".venv", "__pycache__", "dvc.lock", BROUGHT}
 
@@ -60,6 +60,7 @@ def bring(tree: Path, folder: Path) -> None:
     allow_no_git(folder)
 
 
+@command(__doc__, allow_interspersed_args=False)  # job is given a command
 @click.argument("folder", help="An absolute path that all nodes share.", type=click.Path())
 @click.argument(
     "command", help="The command to run there, after --.", nargs=-1, type=click.UNPROCESSED
@@ -73,7 +74,3 @@ def main(folder: str, command: Sequence[str]) -> None:
         except FileNotFoundError as error:
             raise UserError(f"{error.filename}: no such command on this node") from None
     raise SystemExit(process.returncode)
-
-
-if __name__ == "__main__":
-    cli.run("job")

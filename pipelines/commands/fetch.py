@@ -1,7 +1,7 @@
 """Download a suite's data to data/benchmarks/.
 
-    python -m pipelines.fetch                                 # the suite of params.yaml
-    python -m pipelines.fetch suite=paper                     # of conf/suite/paper.yaml
+    ftlab fetch                                 # the suite of params.yaml
+    ftlab fetch suite=paper                     # of conf/suite/paper.yaml
 
 The folder is a cache of `datasets`, and may be copied to machines without a hub. The first download
 of a dataset pins its commit. If a download fails, it is named at the end, and the exit code is 1.
@@ -14,23 +14,20 @@ from typing import Any
 
 import click
 
-from pipelines import cli
-from pipelines.commands.arguments import choices
-from pipelines.common.file_listing import words_of
-from pipelines.config.compose import compose_config
-from pipelines.config.load import PARAMS, read_params
+from pipelines.commands.arguments import choices, command
 from pipelines.host.errors import UserError, printable
 from pipelines.host.files import alone, write_file
-from pipelines.suite import benchmark_data, tasks
-from pipelines.suite.benchmark_data import check_names
 
 
 def suite_tasks(arguments: Sequence[str]) -> dict[str, str]:
     """Tasks, by their names under suite.tasks, of the named suites, else of params.yaml's."""
+    from pipelines.config.compose import compose_config
+    from pipelines.config.load import PARAMS, read_params
+
     for argument in arguments:
         key, _, name = argument.partition("=")
         if key != "suite" or not name:
-            raise UserError(f"{argument!r}; usage: python -m pipelines.fetch [suite=<name>]…")
+            raise UserError(f"{argument!r}; usage: ftlab fetch [suite=<name>]…")
     configs = [compose_config([argument]) for argument in arguments] or [read_params()]
     try:
         tasks = [config.suite.tasks.items() for config in configs]
@@ -41,6 +38,8 @@ def suite_tasks(arguments: Sequence[str]) -> dict[str, str]:
 
 def fetch(task: str) -> dict[str, Any] | None:
     """Bring a task's data: documents and datasets, or None if it has its own. Raises Skipped."""
+    from pipelines.suite import benchmark_data, tasks
+
     loaded = tasks.load(task)["tasks"].values()
     origins = benchmark_data.origins(each.config for each in loaded)
     if not origins:
@@ -50,7 +49,8 @@ def fetch(task: str) -> dict[str, Any] | None:
 
 def note(fetched: dict[str, Any]) -> None:
     """Add what was fetched to the list on which stage `suite` depends."""
-    path = benchmark_data.FETCHED
+    from pipelines.suite.benchmark_data import FETCHED as path
+
     with alone(path):
         before = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
         now = dict(sorted({**before, **fetched}.items()))
@@ -58,10 +58,15 @@ def note(fetched: dict[str, Any]) -> None:
             write_file(path, json.dumps(now, indent=1) + "\n")
 
 
+@command(__doc__)
 @click.argument(
     "suites", help="suite=<name>, a file of conf/suite/.", shell_complete=choices("suite"), nargs=-1
 )
 def main(suites: Sequence[str]) -> None:
+    from pipelines.common.file_listing import words_of
+    from pipelines.suite.task_index import check_names
+    from pipelines.suite.tasks import Skipped
+
     wanted = suite_tasks(suites)
     check_names(wanted)
     failed: dict[str, str] = {}
@@ -69,7 +74,7 @@ def main(suites: Sequence[str]) -> None:
         try:
             brought = fetch(task)
         except Exception as error:  # whatever is wrong with one task, the others are wanted
-            cause = error.__cause__ if isinstance(error, tasks.Skipped) else None
+            cause = error.__cause__ if isinstance(error, Skipped) else None
             failed[name] = words_of(cause if isinstance(cause, Exception) else error)
             print(f"{name}: not fetched", flush=True)
             continue
@@ -83,7 +88,3 @@ def main(suites: Sequence[str]) -> None:
         print(printable(f"{name}: {reason}"), file=sys.stderr)
     if failed:
         raise SystemExit(1)
-
-
-if __name__ == "__main__":
-    cli.run("fetch")

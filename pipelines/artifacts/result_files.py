@@ -1,0 +1,115 @@
+"""What the result files of all stages share: JSON of dataclasses, and results at a token budget."""
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, fields, is_dataclass
+from enum import Enum
+from functools import cache, reduce
+from math import nan
+from operator import getitem
+from pathlib import Path
+from typing import Any, Self, TypeVar
+
+from pydantic import TypeAdapter, ValidationError
+
+from pipelines.artifacts.run_spec import RunSpec
+from pipelines.config.derived import Budget
+from pipelines.host.errors import UserError
+from pipelines.host.files import dumps, replace_file
+
+# Writes and reads the dataclasses of results as JSON files, and lists their numbers by name.
+
+T = TypeVar("T")
+adapter_of: Any = cache(TypeAdapter)  # making one takes longer than reading a file with it
+
+
+def plain_data(value: Any) -> Any:
+    """A value as plain data: dataclasses are mappings without fields that are None or []."""
+    if is_dataclass(value):
+        entries = {field.name: getattr(value, field.name) for field in fields(value)}
+        empty = {field.name for field in fields(value) if field.default_factory is list}
+        empty = {name for name in empty if not entries[name]}
+        return {k: plain_data(v) for k, v in entries.items() if v is not None and k not in empty}
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, dict):
+        return {str(key): plain_data(entry) for key, entry in value.items()}
+    return [plain_data(entry) for entry in value] if isinstance(value, list) else value
+
+
+def write_json(path: Path, content: Any, indent: int | None = 2) -> None:
+    """Write a dataclass, or plain data, as JSON with NaN as null; all of the file or nothing."""
+    with replace_file(path) as file:
+        file.write(dumps(plain_data(content), indent=indent).encode() + b"\n")
+
+
+def parse_json(kind: type[T], content: bytes) -> T:
+    """Read JSON as ``kind``, null as NaN where a number must be; raises ValidationError."""
+    adapter: TypeAdapter[T] = adapter_of(kind)
+    try:
+        return adapter.validate_json(content)
+    except ValidationError as error:
+        null = ("float_type", None)
+        places = [e["loc"] for e in error.errors() if (e["type"], e["input"]) == null]
+        if len(places) < error.error_count():
+            raise
+    value = json.loads(content)
+    for *way, last in places:
+        reduce(getitem, way, value)[last] = nan
+    return adapter.validate_json(json.dumps(value))
+
+
+def read_json(path: Path, kind: type[T], stage: str) -> T:
+    """Read a file as ``kind``, null as NaN; raises UserError naming the ``stage`` that makes it."""
+    again = f"`dvc repro {stage}@{path.parent.name}` makes it"
+    try:
+        return parse_json(kind, path.read_bytes())
+    except FileNotFoundError:
+        raise UserError(f"{path} is missing: {again}") from None
+    except ValidationError as error:
+        first = error.errors()[0]
+        field = ".".join(map(str, first["loc"]))
+        raise UserError(f"{path}: {field}: {first['msg']}; {again}") from None
+
+
+def flat_numbers(content: Any, separator: str = "/", prefix: str = "") -> dict[str, float]:
+    """Every number of a dataclass by its path, {"a/b": 1.0}; lists and texts are left out."""
+    figures: dict[str, float] = {}
+    for key, value in plain_data(content).items():
+        name = f"{prefix}{key}"
+        if isinstance(value, dict):
+            figures |= flat_numbers(value, separator, f"{name}{separator}")
+        elif isinstance(value, int | float):
+            figures[name] = int(value) if isinstance(value, bool) else value
+    return figures
+
+
+# Results of a run's model at one of its token budgets.
+
+
+@dataclass(frozen=True)
+class BudgetResult:
+    tokens: int  # trained on by then
+    listed: int  # as configured
+    annealed: bool
+
+    @classmethod
+    def of(cls, spec: RunSpec, budget: Budget, **results: Any) -> Self:
+        tokens = budget.steps * spec.batch_tokens
+        return cls(tokens=tokens, listed=budget.listed, annealed=budget.annealed, **results)
+
+
+AnyBudget = TypeVar("AnyBudget", bound=BudgetResult)
+
+
+def in_last_third(budgets: Sequence[AnyBudget]) -> list[AnyBudget]:
+    """The budgets in the last third of training; ``budgets`` rise in tokens."""
+    return [entry for entry in budgets if 3 * entry.tokens >= 2 * budgets[-1].tokens]
+
+
+def late_tokens(of_seeds: Iterable[Sequence[BudgetResult]]) -> tuple[int, ...]:
+    """Tokens at each budget in the last third; empty if the seeds differ in them. Only means over
+    the same budgets are compared.
+    """
+    found = {tuple(entry.tokens for entry in in_last_third(budgets)) for budgets in of_seeds}
+    return found.pop() if len(found) == 1 else ()

@@ -1,0 +1,66 @@
+"""Estimate an experiment's cost without running it.
+
+    ftlab plan experiment=paper_1_5b compute.workers=64 --mfu 0.35 --price 2.5
+
+For a run of each arm, prints parameters, FLOPs, memory on each GPU, speed and days; then the cost
+of all runs together (ftmodel/costs/). Arguments without dashes are overrides, as for
+`ftlab compose`. Nothing is measured: you provide utilisation and price. With --weak-scaling RUN it
+prints that run's speed on 1 to 256 GPUs; a GPU's batch is the experiment's
+(ftmodel/costs/scaling.py).
+"""
+
+from typing import Any
+
+import click
+
+from pipelines.commands.arguments import COUNT, NOT_NEGATIVE, POSITIVE, Number, command, overrides
+
+
+@command(__doc__)
+@overrides("experiment")
+@click.option(
+    "--flops",
+    type=POSITIVE,
+    default="989e12",
+    metavar="FLOP/S",
+    help="Peak FLOP/s of a GPU (H100).",
+)
+@click.option(
+    "--mfu",
+    type=Number(0, 1, min_open=True),
+    metavar="SHARE",
+    default=0.4,
+    help="Share of the peak that is reached.",
+)
+@click.option("--memory", type=POSITIVE, default=80, metavar="GIB", help="Memory of a GPU.")
+@click.option(
+    "--price", type=POSITIVE, metavar="MONEY", help="Price of a GPU-hour, in any currency."
+)
+@click.option("--weak-scaling", metavar="RUN", help="Print this run's speed on 1 to 256 GPUs.")
+@click.option(
+    "--nvlink",
+    type=POSITIVE,
+    default=360,
+    metavar="GB/S",
+    help="Bandwidth of a GPU within its node.",
+)
+@click.option(
+    "--network",
+    type=POSITIVE,
+    default=40,
+    metavar="GB/S",
+    help="Bandwidth of a GPU to other nodes.",
+)
+@click.option("--per-node", type=COUNT, default=8, help="GPUs per node.")
+@click.option("--latency", type=NOT_NEGATIVE, default=2, metavar="µS", help="Latency of a hop.")
+@click.option(
+    "--overlap",
+    type=Number(0, 1),
+    default=0.8,
+    metavar="SHARE",
+    help="Fraction of communication that overlaps with computation.",
+)
+def main(**given: Any) -> None:
+    from pipelines.parallel import plan
+
+    plan.main(**given)

@@ -1,4 +1,0 @@
-from pipelines import cli
-
-if __name__ == "__main__":
-    cli.run("sweep")
