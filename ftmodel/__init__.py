@@ -21,7 +21,11 @@ if TYPE_CHECKING:
         log_mean_exp as log_mean_exp,
         score_answers as score_answers,
     )
-    from ftmodel.inference.bounds import exact_nll as exact_nll, latent_bounds as latent_bounds
+    from ftmodel.inference.bounds import (
+        encode as encode,
+        exact_nll as exact_nll,
+        latent_bounds as latent_bounds,
+    )
     from ftmodel.inference.filtering import filtering_bound as filtering_bound
     from ftmodel.inference.generate import generate as generate
     from ftmodel.inference.latent_source import (
@@ -30,11 +34,7 @@ if TYPE_CHECKING:
         Noise as Noise,
         Pinned as Pinned,
     )
-    from ftmodel.inference.passes import (
-        encode as encode,
-        from_prior as from_prior,
-        with_codes as with_codes,
-    )
+    from ftmodel.inference.passes import from_prior as from_prior, with_codes as with_codes
     from ftmodel.inference.sequence_bound import nll_bound as nll_bound
     from ftmodel.layers import use_kernels as use_kernels
     from ftmodel.model.free_transformer import FreeTransformer as FreeTransformer, Output as Output
@@ -46,11 +46,11 @@ HOMES = {
     "config": ("LatentDesign", "ModelConfig"),
     "conversion.llama": ("llama_config", "llama_weights", "load_llama", "our_config"),
     "inference.answers": ("log_mean_exp", "score_answers"),
-    "inference.bounds": ("exact_nll", "latent_bounds"),
+    "inference.bounds": ("encode", "exact_nll", "latent_bounds"),
     "inference.filtering": ("filtering_bound",),
     "inference.generate": ("generate",),
     "inference.latent_source": ("Codes", "FromPrior", "Noise", "Pinned"),
-    "inference.passes": ("encode", "from_prior", "with_codes"),
+    "inference.passes": ("from_prior", "with_codes"),
     "inference.sequence_bound": ("nll_bound",),
     "layers": ("use_kernels",),
     "model.free_transformer": ("FreeTransformer", "Output"),

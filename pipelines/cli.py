@@ -13,7 +13,7 @@ from typing import Any
 import click
 
 from pipelines.commands.arguments import CONTEXT
-from pipelines.host.errors import UserError, run_command
+from pipelines.host.errors import UserError, perform, run
 from pipelines.host.files import ROOT
 
 GROUPS = {  # in the order of --help
@@ -50,14 +50,19 @@ class LazyGroup(click.Group):
 @click.version_option(package_name="free-transformer-lab", message="%(version)s")
 def ftlab() -> None:
     """Baselines and Free Transformers, compared: docs/commands.md."""
+
+
+def main() -> None:
+    run(of_this_copy)
+
+
+def of_this_copy() -> None:
+    """Do what is asked; raises UserError in another copy of the project, which has its own code."""
     here = Path.cwd()
     if (here / "pipelines/cli.py").exists() and not here.samefile(ROOT):
         raise UserError(f"this ftlab belongs to {ROOT}; here, type python -m pipelines.cli")
     sys.path.insert(0, str(ROOT))  # hydra_plugins is not installed
-
-
-def main() -> None:
-    run_command(ftlab, "ftlab")
+    perform(ftlab, "ftlab")
 
 
 if __name__ == "__main__":

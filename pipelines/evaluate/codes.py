@@ -15,7 +15,7 @@ from ftmodel.analysis.statistics import permutation_test
 from ftmodel.analysis.use_of_z import agreement, mean_over_pairs, with_permutations
 from ftmodel.designs.hinge import LN2
 from ftmodel.designs.sharing import at_starts
-from ftmodel.inference.passes import encode
+from ftmodel.inference.bounds import encode
 from ftmodel.inference.swap import (
     SHARES,
     PathCE,

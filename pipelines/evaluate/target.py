@@ -12,9 +12,9 @@ from torch import Generator, Tensor
 
 from ftmodel.analysis import use_of_z
 from ftmodel.designs.hinge import LN2
+from ftmodel.inference.bounds import encode
 from ftmodel.inference.generate import generate
 from ftmodel.inference.latent_source import FromPrior, Noise
-from ftmodel.inference.passes import encode
 from ftmodel.model.free_transformer import FreeTransformer
 from ftmodel.synthetic.target import (
     ARROW,

@@ -38,6 +38,8 @@ def run(main: Callable[[], None]) -> None:
     """Run an entry point; print a UserError as one line on stderr and exit with code 2."""
     use_utf8()
     name_user()
+    if not sys.stderr.isatty():  # before other libraries import tqdm
+        os.environ.setdefault("TQDM_DISABLE", "1")
     try:
         main()
         sys.stdout.flush()
@@ -63,11 +65,9 @@ EXTRAS = {
 }
 
 
-def run_command(command: click.Command, name: str, given: Sequence[str] | None = None) -> None:
-    """Run a command as an entry point, with the process's arguments or ``given``."""
-    if not sys.stderr.isatty():  # before other libraries import tqdm
-        os.environ.setdefault("TQDM_DISABLE", "1")
-    run(partial(perform, command, name, given))
+def run_command(command: click.Command, name: str) -> None:
+    """Run a command as an entry point, with the process's arguments."""
+    run(partial(perform, command, name))
 
 
 def perform(command: click.Command, name: str, given: Sequence[str] | None = None) -> None:

@@ -13,7 +13,7 @@ from ftmodel.synthetic import PROCESSES
 from pipelines.artifacts.tokens.shards import Shards
 from pipelines.config.data import ProcessData, TextData
 from pipelines.config.schema import EvaluationConfig
-from pipelines.evaluate import bounds, stage
+from pipelines.evaluate import bounds, codes, generations, hidden_causes, stage, target
 from tests.evaluate.conftest import tiny
 from tests.support.arrivals import arrives
 from tests.support.corpora import write_shards
@@ -78,7 +78,7 @@ def asked(monkeypatch):
         settings = replace(SETTINGS, batch_tokens=ROWS * model.config.context, **changes)
         seen = defaultdict(set)
         with monkeypatch.context() as patch:
-            for module in (bounds, bounds, *stage.MEASUREMENTS):
+            for module in (bounds, codes, generations, hidden_causes, target):
                 for name in WATCHED.keys() & vars(module).keys():
                     told = seen[module.__name__.rpartition(".")[2], name]
                     patch.setattr(module, name, watch(told, getattr(module, name), WATCHED[name]))
@@ -116,6 +116,13 @@ def of_process(folder, name, latent_bits):
     return tiny(latent_bits, len(process.symbols), process.row - 1), shards, data
 
 
+def together(*told):
+    """What several measurements of one module tell: the union for each name."""
+    return {
+        name: set().union(*(each.get(name, set()) for each in told)) for name in set().union(*told)
+    }
+
+
 def bounds_of(tokens, **others):
     """What bounds of a Free Transformer tell."""
     return {
@@ -135,34 +142,25 @@ def bounds_of(tokens, **others):
 @pytest.mark.parametrize("per", ["token", "sequence"])
 def test_every_measurement_of_text_does_as_the_settings_say(asked, text, per):
     found = asked(tiny(3, VOCABULARY, CONTEXT, latent={"per": per}), text, TextData())
-    rows_of_bits = found["bit_information"].pop("encode")
+    rows_of_bits = found["codes"].pop("encode")
     assert max(rows_of_bits) == ROWS
     swaps = {"held_out": {110}, "generator": {19}}
+    bits = {"held_out": {100}, "packed": {ROWS}, "noise_of": {19}, "generator": {19}}
     expected = {
-        "bit_information": {
-            "held_out": {100}, "packed": {ROWS}, "noise_of": {19}, "generator": {19}
-        },
         "generations": {
-            "beginnings": {3}, "held_out": {3 * CONTEXT, 5 * CONTEXT}, "generator": {19},
-            "generate": {(4 * 7, 9)},
+            "beginnings": {3, 5}, "held_out": {3 * CONTEXT, 5 * CONTEXT}, "generator": {19},
+            "generate": {(4 * 7, 9), (2 * 8, 1 + 3)}, "different_codes": {2},
         },
-        "steering": {
-            "beginnings": {5}, "different_codes": {2}, "generator": {19},
-            "generate": {(2 * 8, 1 + 3)},
-        },
-        "swap": swaps | {"swapped_ce": {ROWS}},
+        "codes": together(bits, swaps, {"swapped_ce": {ROWS}}),
     }  # fmt: skip
     if per == "token":
-        expected["calibration"] = {
-            "packed": {ROWS}, "noise_of": {19}, "calibrate": {(9, 0.125)},
-            "filter_estimates": {2 * 4},
-        }  # fmt: skip
-        particles = found["calibration"].pop("nll_bound")
+        particles = found["bounds"].pop("nll_bound")
         assert {each[1:] for each in particles} == {(0.25, 0.125)}
-        expected["bounds"] = bounds_of(90, filter_estimates={4})
+        calibrated = {"calibrate": {(9, 0.125)}, "filter_estimates": {2 * 4}}
+        expected["bounds"] = together(bounds_of(90, filter_estimates={4}), calibrated)
     else:
         expected["bounds"] = bounds_of(90)
-        expected["sequence_z"] = swaps | {"posterior": {ROWS}, "interpolated_ce": {ROWS}}
+        expected["codes"] |= {"posterior": {ROWS}, "interpolated_ce": {ROWS}}
     assert found == expected
 
 
@@ -174,23 +172,20 @@ def test_every_measurement_of_a_process_does_as_the_settings_say(asked, tmp_path
     process = of_process(tmp_path, name, bits)
     found = asked(*process, particles=5, tokens=10 * process[0].config.context)
     tokens = 10 * process[0].config.context
-    expected = {"bounds": bounds_of(tokens, filter_estimates={4})}
-    expected["calibration"] = {
-        "packed": {ROWS}, "noise_of": {19}, "nll_bound": {(5, 0.25, 0.125)}
-    }  # fmt: skip
+    expected = {"bounds": bounds_of(tokens, filter_estimates={4}, nll_bound={(5, 0.25, 0.125)})}
     if name == "target":
         expected["generations"] = seeded | {"generate": {(6 * 7, 64)}}
-        expected["target_generations"] = seeded | {"generate": {(7 * 5, 64)}}
-        expected["target_latent"] = seeded | {
-            "sample_with_starts": {44, 11}, "encode": {ROWS, 2}, "generate": {(11, 64)}
+        expected["target"] = seeded | {
+            "sample_with_starts": {44, 11}, "encode": {ROWS, 2},
+            "generate": {(7 * 5, 64), (11, 64)},
         }  # fmt: skip
     elif name == "coin":
-        expected["coin"] = seeded
-        expected["label"] = seeded | {"held_out": {tokens}, "packed": {ROWS}, "noise_of": {19}}
+        scored = {"held_out": {tokens}, "packed": {ROWS}, "noise_of": {19}}
+        expected["hidden_causes"] = seeded | scored
     else:
         expected = {
             "bounds": {name: bounds_of(tokens)[name] for name in
                        ("calibrated", "held_out", "packed", "DocumentScores")},
-            "answer_accuracy": seeded | {"held_out": {tokens}, "generate": {(ROWS, 7), (1, 7)}},
+            "hidden_causes": seeded | {"held_out": {tokens}, "generate": {(ROWS, 7), (1, 7)}},
         }  # fmt: skip
     assert found == expected

@@ -12,11 +12,11 @@ from ftmodel.analysis.calibration import calibrate, merged
 from ftmodel.cache import new_cache
 from ftmodel.config import ModelConfig
 from ftmodel.inference.answers import score_answers
-from ftmodel.inference.bounds import latent_bounds
+from ftmodel.inference.bounds import encode, latent_bounds
 from ftmodel.inference.filtering import filtering_bound
 from ftmodel.inference.generate import generate
 from ftmodel.inference.latent_source import Codes, Noise, settled_noise
-from ftmodel.inference.passes import encode, from_prior, with_codes
+from ftmodel.inference.passes import from_prior, with_codes
 from ftmodel.inference.sequence_bound import enumerable, enumerated_nll, nll_bound
 from ftmodel.inference.swap import swapped_ce
 from ftmodel.mapper import pinned_noise
