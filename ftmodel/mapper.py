@@ -38,13 +38,6 @@ def signs(codes: Tensor, bits: int) -> Tensor:
     return (codes[..., None] >> torch.arange(bits, device=codes.device) & 1) * 2 - 1
 
 
-def pinned_noise(codes: Tensor, bits: int) -> Tensor:
-    """Noise (…, H) that samples the given codes (…) whatever the probabilities of their H bits are:
-    −1 sets a bit and 1 clears it.
-    """
-    return -signs(codes, bits).float()
-
-
 def code_probabilities(p: Tensor) -> Tensor:
     """G (…, 2^H) of eq. 8: each code's probability when bit h is 1 with probability p[…, h]."""
     g = p.new_ones(*p.shape[:-1], 1)

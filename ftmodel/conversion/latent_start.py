@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from ftmodel.designs.hinge import LN2
+from ftmodel.designs.noise import Draws
 from ftmodel.inference.passes import upper_from_prior
 from ftmodel.kernels.cross_entropy import linear_cross_entropy
 from ftmodel.model.free_transformer import FreeTransformer
@@ -99,7 +100,7 @@ def start_losses(
         assert model.latent is not None
         latent = model.latent
         o = model.encode(inputs, x, at)
-        losses.prior = ce(upper_from_prior(model, x, noise[0], at)[0])
+        losses.prior = ce(upper_from_prior(model, x, Draws(noise[0]), at)[0])
         hidden = model.upper(x, latent.sample(o, noise[1])[0], at)
         losses.posterior = ce(hidden)
         prior = model.prior_logits(x, at, hidden)

@@ -13,6 +13,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from ftmodel.designs.noise import Draws
+from ftmodel.mapper import signs
+
 PREFIX_VOCABULARY = 16
 
 
@@ -23,16 +26,20 @@ class RandomPrefix(nn.Module):
         super().__init__()
         self.weight = nn.Parameter(torch.empty(PREFIX_VOCABULARY, d_model))
 
-    def forward(self, x: Tensor, noise: Tensor, padding: Tensor | None = None) -> Tensor:
+    def forward(self, x: Tensor, draws: Draws, padding: Tensor | None = None) -> Tensor:
         """Put the prefix before embedded tokens x (B, T, D), behind any ``padding`` (B,), which
-        stays in front: (B, n + T, D). ``noise`` (B, T, n) is on [0, 1), or pins bits: −1 takes the
-        last token of the vocabulary, 1 the first.
+        stays in front: (B, n + T, D). The draws of a row's first token decide it. A given code of
+        n bits takes the last token of the vocabulary for a set bit, the first for a clear one.
         """
-        n = noise.shape[-1]
         rows = torch.arange(len(x), device=x.device)
-        drawn = noise[:, 0] if padding is None else noise[rows, padding]
-        drawn = torch.where(drawn < 0, PREFIX_VOCABULARY - 1, drawn % 1 * PREFIX_VOCABULARY)
-        both = torch.cat((F.embedding(drawn.long(), self.weight), x), dim=1)
+        first = draws[rows, 0 if padding is None else padding]  # noise (B, n)
+        n = first.noise.shape[-1]
+        prefix = (first.noise * PREFIX_VOCABULARY).long()
+        if first.codes is not None:
+            pinned = (signs(first.codes, n) > 0) * (PREFIX_VOCABULARY - 1)
+            given = torch.ones_like(first.codes).bool() if first.given is None else first.given
+            prefix = torch.where(given[:, None], pinned, prefix)
+        both = torch.cat((F.embedding(prefix, self.weight), x), dim=1)
         if padding is None:
             return both
         index = torch.arange(both.shape[1], device=x.device)

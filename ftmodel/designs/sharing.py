@@ -5,8 +5,8 @@ The other codes are unused: their posterior equals the prior, so they add no KL.
 bound over all codes counts only the codes in use.
 
 ``starts`` (B or 1, T) is the index of the first token of each token's span, None where each token
-uses its own code. Where z is drawn from the prior token by token, NaN noise draws none: the token
-keeps the code of the token before.
+uses its own code. Where z is drawn token by token, a token that is not the first of its span keeps
+the code of the token before: see ``Draws`` in noise.py.
 
 Shapes: B batch, T positions, … any further dimensions.
 """
@@ -54,21 +54,6 @@ def token_before(hidden: Tensor, documents: Tensor | None) -> Tensor:
         same = documents[:, 1:] == documents[:, :-1]
         before = before * F.pad(same, (1, 0))[..., None]
     return before
-
-
-def noise_at_starts(noise: Tensor, starts: Tensor | None) -> Tensor:
-    """``noise`` (B, T, H), NaN except at the start of each span."""
-    return noise if starts is None else noise.masked_fill(~is_start(starts)[..., None], torch.nan)
-
-
-def kept(codes: Tensor, noise: Tensor, last: Tensor | None = None) -> Tensor:
-    """``codes`` (B, T), but a token whose ``noise`` (B, T, H) is NaN takes the code of the last
-    earlier token with noise. Without such a token it takes ``last`` (B,), the z before the first.
-    """
-    keeps = noise[..., 0].isnan()
-    index = torch.arange(codes.shape[1], device=codes.device) * ~keeps
-    z = codes.gather(1, index.cummax(1).values)
-    return z if last is None else torch.where(keeps.cumprod(1).bool(), last[:, None], z)
 
 
 def mean_over_spans(kl: Tensor, starts: Tensor | None) -> Tensor:

@@ -20,7 +20,8 @@ import torch
 from torch import Tensor
 
 from ftmodel.cache import LayerCache, new_cache
-from ftmodel.inference.latent_source import noise_of_new_tokens, settled_noise
+from ftmodel.designs.noise import Draws
+from ftmodel.inference.latent_source import draws_of_new_tokens, prompt_codes
 from ftmodel.inference.passes import upper_from_prior
 from ftmodel.model.free_transformer import FreeTransformer, check_noise
 from ftmodel.positions import check_like
@@ -49,10 +50,10 @@ class LowerHalf:
         answers: Tensor,
         lengths: Tensor,
         rows: Tensor,
-        noise: Tensor | None = None,
+        draws: Draws | None = None,
     ) -> None:
         """Read prompts and answers. Arguments as in ``score_answers``, all on one device; padding
-        None if there is none; ``noise`` (B, P, n) draws a random prefix.
+        None if there is none; ``draws`` (B, P, n) decide a random prefix.
         """
         p, a, device = prompts.shape[1], answers.shape[1], prompts.device
         self.model, self.rows, self.lengths = model, rows, (p, a - 1)
@@ -61,7 +62,7 @@ class LowerHalf:
         later = None if padding is None else padding[rows]
         cache = new_cache(model.config, p)
         # (B, P, D); (B, n + P, D) with a random prefix
-        self.x = model.lower(prompts, self.at, cache, noise)
+        self.x = model.lower(prompts, self.at, cache, draws)
         start = self.at.prefix + p
         self.after = model.positions(answers[:, :-1], start, padding=later)
         # (R, A − 1, D): the last token of an answer is predicted and never read
@@ -73,19 +74,19 @@ class LowerHalf:
         """The prompts' cache, copied for each answer, with room for it."""
         return [layer.select(self.rows, layer.length + self.lengths[1]) for layer in cache]
 
-    def predict(self, r: Tensor | None, noise: Tensor | None) -> Tensor:
+    def predict(self, r: Tensor | None, draws: Draws | None) -> Tensor:
         """Activations (N, D) that predict the answers' tokens, answer by answer, given the
-        embeddings r (B, P, D) of the prompts' z and the noise (B, A − 1, H) that draws the answers'
-        z from the prior; None for a baseline.
+        embeddings r (B, P, D) of the prompts' z and the ``draws`` (B, A − 1, H) of the answers' z
+        from the prior; None for a baseline.
         """
         cache = new_cache(self.model.config, self.lengths[0])
         hidden = self.model.upper(self.x, r, self.at, cache)[self.rows, -1:]  # (R, 1, D)
         if self.x_answer is not None:
             copies = self.for_answers(cache)
-            if noise is None:
+            if draws is None:
                 rest = self.model.upper(self.x_answer, None, self.after, copies)
             else:
-                given = self.x_answer, noise[self.rows], self.after, copies, hidden.squeeze(1)
+                given = self.x_answer, draws[self.rows], self.after, copies, hidden.squeeze(1)
                 rest, _ = upper_from_prior(self.model, *given)
             hidden = torch.cat((hidden, rest), dim=1)
         return hidden[self.mask]
@@ -134,7 +135,7 @@ def score_answers(
         for noise in given:
             of_prompt = None if noise is None else noise[:, :p].to(device)
             check_noise(model.config, prompts, of_prompt)
-            lower = LowerHalf(*common, of_prompt)
+            lower = LowerHalf(*common, None if of_prompt is None else Draws(of_prompt))
             hidden.append(lower.predict(None, None))
     else:
         if draws is None:
@@ -144,10 +145,10 @@ def score_answers(
         for draw in draws:
             noise = draw.to(device)
             check_like("draws", noise, (len(o), p + answers.shape[1] - 1, o.shape[-1]), o)
-            of_prompt = settled_noise(model, prompts, noise[:, :p], padding, (lower.x, o))
-            r, codes = model.latent.sample(o, of_prompt)
-            rest = noise_of_new_tokens(model, noise[:, p:], codes, padding)
-            hidden.append(lower.predict(r, rest))
+            drawn = Draws(noise)
+            codes = prompt_codes(model, prompts, drawn[:, :p], lower.x, o, lower.at)
+            rest = draws_of_new_tokens(model, drawn[:, p:], codes, padding)
+            hidden.append(lower.predict(model.latent.embed(codes), rest))
     return read_out(model, hidden, answers[lower.mask], lengths)
 
 

@@ -28,6 +28,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from ftmodel.designs.noise import Draws
 from ftmodel.inference.passes import upper_from_prior
 from ftmodel.kernels.product import product
 from ftmodel.mapper import pack_bits
@@ -226,7 +227,7 @@ def latent_bounds(
         ce.append(nll(hidden))
         kl.append(sums(kl_of_bits(q, p), ids))
         log_w.append(sums(log_density_ratio(bits, p, q), ids) - ce[-1])
-        log_p.append(-nll(upper_from_prior(model, x, draw(), at)[0]))
+        log_p.append(-nll(upper_from_prior(model, x, Draws(draw()), at)[0]))
     mean_ce, kl_bits = torch.stack(ce).mean(0), torch.stack(kl).mean(0)
     log_weights = torch.stack(log_w)
     return Bounds(

@@ -16,7 +16,7 @@ from torch.nn import functional as F
 
 from ftmodel.cache import LayerCache
 from ftmodel.designs.injection import MemoryAttention
-from ftmodel.designs.sharing import kept
+from ftmodel.designs.noise import Draws
 from ftmodel.kernels.product import onednn_is_faster
 from ftmodel.layers import Attention, Block
 from ftmodel.model.free_transformer import FreeTransformer
@@ -241,16 +241,16 @@ class FastDecoder:
         first = config.lower_blocks
         self.lower, self.upper_blocks = blocks[:first], blocks[first:]
 
-    def read(self, tokens: Tensor, noise: Tensor | None, before: Tensor | None = None) -> Tensor:
-        """Read tokens (B,) with z of the prior, drawn with ``noise`` (B, H) as by ``Latent.draw``,
-        or kept where it is NaN; None for a baseline. Returns hidden (B, D), as in ``Output``. A
-        recurrent prior needs the hidden state of the token ``before``.
+    def read(self, tokens: Tensor, draws: Draws | None, before: Tensor | None = None) -> Tensor:
+        """Read tokens (B,) with z of the prior by ``draws`` (B, H), as in ``Latent.draw``; None for
+        a baseline. Returns hidden (B, D), as in ``Output``. A recurrent prior needs the hidden
+        state of the token ``before``.
         """
         rope, mask = self.rope[self.position], self.readable()
         torch.index_select(self.embedding, 0, tokens, out=self.x.x)
         for block in self.lower:
             block.read(self.x, self.x, rope, mask)
-        self.codes = next_codes(self.model, noise, self.x.x, before, self.codes)
+        self.codes = next_codes(self.model, draws, self.x.x, before, self.codes)
         return self.upper(self.x.x, self.codes)
 
     def readable(self) -> Tensor | None:
@@ -295,10 +295,10 @@ class PlainDecoder:
     ) -> None:
         self.model, self.cache, self.padding, self.codes = model, cache, padding, codes
 
-    def read(self, tokens: Tensor, noise: Tensor | None, before: Tensor | None = None) -> Tensor:
+    def read(self, tokens: Tensor, draws: Draws | None, before: Tensor | None = None) -> Tensor:
         at = self.at(tokens)
         x = self.model.lower(tokens[:, None], at, self.cache).squeeze(1)
-        self.codes = next_codes(self.model, noise, x, before, self.codes)
+        self.codes = next_codes(self.model, draws, x, before, self.codes)
         return self.upper(x, self.codes, at)
 
     def at(self, tokens: Tensor) -> Positions:
@@ -319,20 +319,17 @@ class PlainDecoder:
 
 def next_codes(
     model: FreeTransformer,
-    noise: Tensor | None,
+    draws: Draws | None,
     x: Tensor,
     before: Tensor | None,
     codes: Tensor | None,
 ) -> Tensor | None:
-    """z (B,) of a token whose lower half's activations are x (B, D): drawn with ``noise``, or
-    ``codes`` (B,), the z of the token before; ``noise`` and ``before`` as in ``FastDecoder.read``.
+    """z (B,) of a token whose lower half's activations are x (B, D), after a token with z =
+    ``codes`` (B,); ``draws`` and ``before`` as in ``FastDecoder.read``.
     """
-    if model.latent is None or noise is None:
+    if model.latent is None or draws is None:
         return None
-    drawn = model.latent.draw(noise, x, before)
-    if not model.config.latent.shared_codes:
-        return drawn
-    return kept(drawn[:, None], noise[:, None], codes).squeeze(1)
+    return model.latent.draw(draws, x, before, codes)
 
 
 def readable(block: nn.Module) -> bool:

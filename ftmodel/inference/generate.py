@@ -11,6 +11,7 @@ import torch
 from torch import Generator, Tensor
 
 from ftmodel.cache import LayerCache, new_cache
+from ftmodel.designs.noise import Draws
 from ftmodel.inference.decoder import FastDecoder, PlainDecoder, RoundedWeights, make_decoder
 from ftmodel.inference.latent_source import (
     Codes,
@@ -18,10 +19,10 @@ from ftmodel.inference.latent_source import (
     LatentSource,
     Noise,
     Pinned,
-    noise_of_new_tokens,
-    settled_noise,
+    draws_of_new_tokens,
+    prompt_codes,
 )
-from ftmodel.model.free_transformer import FreeTransformer
+from ftmodel.model.free_transformer import FreeTransformer, check_noise
 
 # Drawing tokens from logits.
 #
@@ -75,7 +76,7 @@ class ActiveRows:
     index: Tensor | slice  # into all rows
     cache: list[LayerCache]
     padding: Tensor | None  # (b,)
-    noise: Tensor | None  # (N, b, H), of z
+    later: Draws | None  # (N, b, H), of the z of new tokens
     draws: Tensor | None  # (N, b), of tokens
     rounded: RoundedWeights | None
     codes: Tensor | None = None  # (b,), z of the token before the decoder's first
@@ -87,11 +88,12 @@ class ActiveRows:
 
     def select(self, rows: Tensor, index: Tensor) -> "ActiveRows":
         """Keep only ``rows`` of the b rows, which stand at ``index`` in the whole batch."""
-        noise, draws = (None if x is None else x[:, rows] for x in (self.noise, self.draws))
+        later = None if self.later is None else self.later[:, rows]
+        draws = None if self.draws is None else self.draws[:, rows]
         padding = None if self.padding is None else self.padding[rows]
         cache = [layer.select(rows, layer.capacity) for layer in self.cache]
         codes = None if self.decoder.codes is None else self.decoder.codes[rows]
-        return ActiveRows(self.model, index, cache, padding, noise, draws, self.rounded, codes)
+        return ActiveRows(self.model, index, cache, padding, later, draws, self.rounded, codes)
 
 
 @torch.inference_mode()
@@ -153,8 +155,8 @@ def generate(
                 token, hidden = token[active], hidden[active]
         if i + 1 < n_new:
             token.clamp_(max=vocabulary - 1)  # checked once at the end: a check waits for the GPU
-            noise = None if rows.noise is None else rows.noise[i]
-            hidden = rows.decoder.read(token, noise, hidden)
+            later = None if rows.later is None else rows.later[i]
+            hidden = rows.decoder.read(token, later, hidden)
     check_tokens(tokens[:, p:], vocabulary)
     return tokens
 
@@ -207,18 +209,22 @@ def prefill(
     """
     (b, p), device = prompt.shape, prompt.device
     padding = padding.to(device) if padding is not None and padding.any() else None
-    noise = later = draws = None
+    every = of_prompt = later = draws = r = None
     if width := model.config.noise_width:
-        noise = z.noise((b, p + n_new, width), generator, padding).to(device)
-        later = z.of_new_tokens(noise[:, p:]).to(device)
-        noise = settled_noise(model, prompt, noise[:, :p], padding)
+        shape = b, p + n_new, width
+        every = z.draws(shape, p, generator, padding).apply(lambda tensor: tensor.to(device))
+        of_prompt = every[:, :p]
+        check_noise(model.config, prompt, of_prompt.noise)
     if temperature:
         draws = token_draws(generator, b, n_new).to(device)
     cache = new_cache(model.config, p + n_new)
-    out = model(prompt, noise, model.positions(prompt, padding=padding), cache)
-    if out.codes is None:
-        later = None
-    elif later is not None:
-        later = noise_of_new_tokens(model, later, out.codes, padding).transpose(0, 1)
+    at = model.positions(prompt, padding=padding)
+    x = model.lower(prompt, at, cache, of_prompt)
+    if model.latent is not None and every is not None and of_prompt is not None:
+        codes = prompt_codes(model, prompt, of_prompt, x, model.encode(prompt, x, at), at)
+        r = model.latent.embed(codes)
+        later = draws_of_new_tokens(model, every[:, p:], codes, padding)
+        later = later.apply(lambda tensor: tensor.transpose(0, 1))
+    hidden = model.upper(x, r, at, cache)
     rows = ActiveRows(model, slice(None), cache, padding, later, draws, rounded)
-    return rows, out.hidden[:, -1]
+    return rows, hidden[:, -1]

@@ -3,11 +3,14 @@
 Shapes: B batch, T positions, D model width, H latent bits.
 """
 
+from dataclasses import replace
+
 import torch
 from torch import Tensor
 
 from ftmodel.cache import LayerCache, cached, new_cache
-from ftmodel.designs.sharing import at_starts, kept, noise_at_starts
+from ftmodel.designs.noise import Draws
+from ftmodel.designs.sharing import at_starts, is_start
 from ftmodel.mapper import check_codes
 from ftmodel.model.free_transformer import FreeTransformer, Output, check_noise
 from ftmodel.positions import Positions, check_like
@@ -54,32 +57,30 @@ def from_prior(
     if before is not None and at.padding is not None:  # the first token has none before
         before = before * (at.padding < start)[:, None]
     x = model.lower(tokens, at, cache)
-    return Output(*upper_from_prior(model, x, noise, at, cache, before))
+    return Output(*upper_from_prior(model, x, Draws(noise), at, cache, before))
 
 
 def upper_from_prior(
     model: FreeTransformer,
     x: Tensor,
-    noise: Tensor,
+    draws: Draws,
     at: Positions,
     cache: list[LayerCache] | None = None,
     before: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """``FreeTransformer.upper`` with z drawn from the prior by ``noise`` (B, T, H), uniform on
-    [0, 1), as in ``Latent.draw``: activations (B, T, D) and z (B, T). Where the noise is NaN, a
-    token keeps the code of the token before; after a cache it must be NaN at all tokens of a span
-    but the first.
+    """``FreeTransformer.upper`` with z from the prior by ``draws`` (B, T, H), as in
+    ``Latent.draw``: activations (B, T, D) and z (B, T). After a cache, all tokens of a span but its
+    first must keep the z before.
 
     After a cache a recurrent prior needs ``before`` (B, D), ``Output.hidden`` of the last token
     that was read. A recurrent prior makes the pass go token by token.
     """
     latent = model.latent
     assert latent is not None
-    shared = model.config.latent.shared_codes
-    noise = noise_at_starts(noise, at.span_starts)
+    if at.span_starts is not None:
+        draws = replace(draws, keep=~is_start(at.span_starts).expand(x.shape[:2]))
     if not latent.prior.sequential:
-        codes = latent.draw(noise, x)
-        codes = kept(codes, noise) if shared else codes
+        codes = latent.draw(draws, x)
         return model.upper(x, latent.embed(codes), at, cache), codes
     length = x.shape[1]
     cache = cache or new_cache(model.config, length)
@@ -92,10 +93,8 @@ def upper_from_prior(
         if at.documents is not None and t:
             state = state * (at.documents[:, t] == at.documents[:, t - 1])[:, None]
         now, here = slice(t, t + 1), at.one(t, start + t + 1)
-        z = latent.draw(noise[:, now], x[:, now], state[:, None])
-        if shared and t:
-            z = kept(z, noise[:, now], drawn[-1].squeeze(1))
-        drawn.append(z)
+        last = drawn[-1].squeeze(1) if drawn else None
+        drawn.append(latent.draw(draws[:, now], x[:, now], state[:, None], last))
         state = model.upper(x[:, now], latent.embed(drawn[-1]), here, cache).squeeze(1)
         states.append(state)
     return torch.stack(states, dim=1), torch.cat(drawn, dim=1)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, fields
 import torch
 from torch import Generator, Tensor
 
+from ftmodel.designs.noise import Draws
 from ftmodel.designs.sharing import at_starts
 from ftmodel.inference.bounds import sampled_probability, token_nll
 from ftmodel.inference.passes import upper_from_prior
@@ -89,7 +90,8 @@ def swapped_ce(
 
     def prior(noise: Tensor) -> Tensor:
         parts = zip(below, noise.to(device).split(rows), strict=True)
-        return torch.cat([upper_from_prior(model, *each, at)[1].cpu() for each in parts])
+        drawn = [upper_from_prior(model, x, Draws(part), at)[1].cpu() for x, part in parts]
+        return torch.cat(drawn)
 
     starts = None if at.span_starts is None else at.span_starts.cpu()
     drawn = [codes_by_source(q, starts, prior, donor, generator) for _ in range(samples)]

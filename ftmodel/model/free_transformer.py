@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from ftmodel.cache import LayerCache, cached
 from ftmodel.config import ModelConfig
 from ftmodel.designs.injection import INJECTIONS
+from ftmodel.designs.noise import Draws
 from ftmodel.designs.random_prefix import RandomPrefix
 from ftmodel.designs.sharing import at_starts, only_starts, token_before
 from ftmodel.model.latent import Latent
@@ -78,7 +79,7 @@ class FreeTransformer(nn.Module):
         past = cached(cache)
         at = at or self.positions(tokens, past)
         check_noise(self.config, tokens, noise, past)
-        x = self.lower(tokens, at, cache, noise)
+        x = self.lower(tokens, at, cache, None if noise is None else Draws(noise))
         if self.latent is None:
             return Output(self.upper(x, None, at, cache))
         assert noise is not None
@@ -92,14 +93,14 @@ class FreeTransformer(nn.Module):
         tokens: Tensor,
         at: Positions,
         cache: list[LayerCache] | None = None,
-        noise: Tensor | None = None,
+        draws: Draws | None = None,
     ) -> Tensor:
         """Blocks 1 … L/2, below the injection: tokens (B, T) to activations x (B, T, D); (B, n + T,
-        D) with a random prefix, drawn by ``noise`` (B, T, n).
+        D) with a random prefix, which ``draws`` decide.
         """
         x = self.embedding(tokens)
-        if self.prefix is not None and noise is not None:
-            x = self.prefix(x, noise, at.padding)
+        if self.prefix is not None and draws is not None:
+            x = self.prefix(x, draws, at.padding)
         for n in range(self.config.lower_blocks):
             x = self.blocks[n](x, None, at, cache=cache[n] if cache else None)
         return x

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from ftmodel.config import ModelConfig
 from ftmodel.designs.codebook import codebook
 from ftmodel.designs.encoder import ENCODERS
+from ftmodel.designs.noise import Draws
 from ftmodel.designs.prior import PRIORS
 from ftmodel.mapper import pack_bits
 from ftmodel.positions import Positions
@@ -51,12 +52,15 @@ class Latent(nn.Module):
         """
         return self.codebook.sample(o, noise, self.post_sampler)
 
-    def draw(self, noise: Tensor, x: Tensor, before: Tensor | None = None) -> Tensor:
-        """Draw z (…) from the prior, which may read x and ``before``. Bit h is [noise_h < p_h];
-        ``noise`` (…, H) is uniform on [0, 1). Noise of −1 sets a bit, noise of 1 clears it.
+    def draw(
+        self, draws: Draws, x: Tensor, before: Tensor | None = None, last: Tensor | None = None
+    ) -> Tensor:
+        """Draw z (…) from the prior, which may read x and ``before``: bit h is [noise_h < p_h].
+        ``last`` is the z of the token before the first, for a token that keeps it.
         """
         logits = self.prior(x, before)  # None: uniform, p_h = 1/2
-        return pack_bits(noise < (0.5 if logits is None else logits.sigmoid()))
+        drawn = pack_bits(draws.noise < (0.5 if logits is None else logits.sigmoid()))
+        return draws.choose(drawn, last)
 
     def embed(self, codes: Tensor) -> Tensor:
         """Embedding r (…, D) of given z (…)."""

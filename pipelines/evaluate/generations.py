@@ -15,7 +15,7 @@ from ftmodel.analysis.statistics import permutation_test
 from ftmodel.analysis.use_of_z import distances, mean_distance, steering_test
 from ftmodel.inference.generate import generate
 from ftmodel.inference.latent_source import FromPrior, LatentSource, Noise
-from ftmodel.mapper import pack_bits, pinned_noise
+from ftmodel.mapper import pack_bits
 from ftmodel.model.free_transformer import FreeTransformer
 from ftmodel.synthetic import target
 from pipelines.artifacts.packing import held_out
@@ -100,10 +100,12 @@ def continuations(
         length = len(prompt) + new
         fresh = torch.rand(sampling.draws, length, bits, generator=rng)
         same = pinned[:, :length].repeat_interleave(sampling.draws, dim=0)
+        noise = torch.cat((fresh, same))
+        source = Noise(noise)
         # pins the prompt's z, too, which would depend on its tokens
         if model.config.latent.shared_codes and model.config.latent.uniform_prior:
-            same = torch.where(same < 0.5, -1.0, 1.0)
-        source = Noise(torch.cat((fresh, same)))
+            given = torch.arange(len(noise)) >= len(fresh)
+            source = Noise(noise, pack_bits(noise < 0.5), given[:, None].expand(-1, length))
         rows += len(same)
     sequences = generate(
         model,
@@ -160,11 +162,12 @@ def steered_continuations(
     new = min(1 + settings.steering_length, model.config.context - len(prompt) + 1)
     source: LatentSource = FromPrior()
     if bits := model.config.noise_width:
-        of_prompt = torch.rand(len(prompt), bits, generator=rng).expand(len(z), -1, -1)
-        noise = pinned_noise(z, bits)[:, None].repeat(1, len(prompt) + new, 1)
+        noise = torch.zeros(len(z), len(prompt) + new, bits)
+        noise[:, : len(prompt)] = torch.rand(len(prompt), bits, generator=rng)
+        given = torch.ones(noise.shape[:2], dtype=torch.bool)
         if model.latent is not None and not model.config.latent.shared_codes:
-            noise[:, : len(prompt)] = of_prompt
-        source = Noise(noise)
+            given[:, : len(prompt)] = False
+        source = Noise(noise, z[:, None].expand_as(given), given)
     sequences = generate(
         model, prompt.expand(len(z), -1), new, generator=rng, z=source, temperature=TEXT.temperature
     )

@@ -15,6 +15,7 @@ from ftmodel.designs.hinge import LN2
 from ftmodel.inference.bounds import encode
 from ftmodel.inference.generate import generate
 from ftmodel.inference.latent_source import FromPrior, Noise
+from ftmodel.mapper import pack_bits
 from ftmodel.model.free_transformer import FreeTransformer
 from ftmodel.synthetic.target import (
     ARROW,
@@ -114,10 +115,9 @@ def reconstruction(
     valid; the mean distance between the target's mean positions, in characters, where both have the
     letter; the mean Jaccard overlap of the positions of '!'.
     """
-    noise = 1 - 2 * bits.float()  # below any probability, or above: the bits of the prompt too
-    copies = generate(
-        model, rows[:, :PROMPT].to(device), LENGTH, generator=rng, z=Noise(noise.to(device))
-    ).cpu()
+    codes = pack_bits(bits > 0)  # of the prompt too
+    source = Noise(torch.zeros(bits.shape), codes)
+    copies = generate(model, rows[:, :PROMPT].to(device), LENGTH, generator=rng, z=source).cpu()
     valid, distances, overlaps = [], [], []
     for row, copy in zip(rows, copies, strict=True):
         letter, old, new = decode(row[:1]), decode(row[PROMPT:]), decode(copy[PROMPT:])

@@ -83,8 +83,8 @@ def test_the_encoder_learns_from_the_first_step_unless_the_share_is_0(
 
 
 @rejects(
-    "latent_start.start_losses: «upper_from_prior(model, x,→model.upper(x, "
-    "latent.sample(o,» noise«→[0])»[0], at)«[0]→»",
+    "latent_start.start_losses: «upper_from_prior(model, x, Draws(noise[0]), at)[0]→model.upper("
+    "x, latent.sample(o, noise[0])[0], at)»",
     "z from the encoder said to be from the prior",
 )
 def test_losses_before_the_first_step(make_model, rows, noise):

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from ftmodel.config import LatentDesign
-from ftmodel.designs.sharing import kept
+from ftmodel.designs.noise import Draws
 from ftmodel.inference.passes import from_prior, with_codes
 from ftmodel.mapper import pack_bits
 from ftmodel.positions import span_starts
@@ -139,6 +139,15 @@ def test_a_changed_design_keeps_no_setting_of_what_was_replaced():
         assert design.changed({"map": "linear"}) == replace(design, map="linear")
 
 
-def test_a_code_of_one_bit_is_kept_where_noise_is_nan():
-    noise = torch.tensor([0.1, torch.nan, 0.2, torch.nan])[None, :, None]
-    assert kept(torch.tensor([[1, 0, 0, 1]]), noise).tolist() == [[1, 1, 0, 0]]
+@rejects("Draws.choose: «index.cummax(1).values→index»", "one of several kept codes in a row")
+def test_codes_are_drawn_given_or_kept_from_the_token_before():
+    drawn, keep = torch.tensor([[1, 0, 5, 2, 4]]), torch.tensor([[True, False, True, True, False]])
+    draws = Draws(torch.zeros(1, 5, 3), keep=keep)
+    assert draws.choose(drawn).tolist() == [[1, 0, 0, 0, 4]]
+    assert draws.choose(drawn, torch.tensor([7])).tolist() == [[7, 0, 0, 0, 4]]
+    codes, given = torch.tensor([[3, 6, 3, 3, 3]]), torch.tensor([[False, True, True, False, True]])
+    draws = Draws(torch.zeros(1, 5, 3), codes, given, keep)
+    assert draws.choose(drawn).tolist() == [[1, 6, 6, 6, 3]]
+    last = draws[:, 2], draws[:, 4]
+    assert [each.choose(drawn[:, 0], torch.tensor([7])).item() for each in last] == [7, 3]
+    assert Draws(draws.noise, codes).choose(drawn).tolist() == codes.tolist()

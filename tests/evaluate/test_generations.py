@@ -5,6 +5,7 @@ from math import log
 import pytest
 import torch
 
+from ftmodel.mapper import pack_bits
 from ftmodel.synthetic.target import ALPHABET, BANG
 from pipelines.config.data import ProcessData
 from pipelines.config.schema import EvaluationConfig
@@ -53,7 +54,7 @@ def test_every_arm_has_the_same_prompts_and_numbers_of_z(noises, of_letters):
     prompts = [e.prompt for e in of_letters(first)]
     assert len(set(prompts)) == 4 and all(prompt[1] == ">" for prompt in prompts)
     assert [e.prompt for e in of_letters(second)] == prompts
-    noises, others = torch.stack(noises).split(4)
+    noises, others = torch.stack([z.values for z in noises]).split(4)
     assert torch.equal(noises, others)
     assert (noises[:, 6:] == noises[0, 6:]).all()
     assert len(noises[:, :6].flatten(0, 1)[:, 0, 0].unique()) == 24
@@ -63,14 +64,16 @@ def test_every_arm_has_the_same_prompts_and_numbers_of_z(noises, of_letters):
 
 
 def test_where_several_tokens_read_a_z_that_of_the_prompt_is_pinned_too(noises, of_letters):
-    """A uniform number would leave it to the prompt's tokens; one of ±1 decides the bit."""
+    """A uniform number would leave it to the prompt's tokens; a code does not."""
     of_letters(tiny())
     for prior in ("uniform", "learned"):
         of_letters(tiny(latent={"per": "every", "every": 4, "prior": prior}))
-    alone, shared, learned = torch.stack(noises).split(4)
-    assert torch.equal(learned[:, 6:], alone[:, 6:]), "of a learned prior a number is no bit"
-    assert shared[:, :6].min() >= 0
-    assert torch.equal(shared[:, 6:], (alone[:, 6:] - 0.5).sign())
+    alone, shared, learned = noises[:4], noises[4:8], noises[8:]
+    for one, two, three in zip(alone, shared, learned, strict=True):
+        assert torch.equal(one.values, two.values) and torch.equal(one.values, three.values)
+        assert one.codes is three.codes is None, "of a learned prior a number is no bit"
+        assert not two.given[:6].any() and two.given[6:].all()
+        assert torch.equal(two.codes, pack_bits(one.values < 0.5))
 
 
 def test_text_is_continued_from_its_held_out_beginnings(measured):

@@ -29,21 +29,21 @@ def test_codes_of_up_to_16_bits_differ(rng):
 
 
 @rejects(
-    "generations.steered_continuations: -1, -1)«→.clone().uniform_()»",
+    "generations.steered_continuations: rand(«→len(z), »len(prompt), bits",
     "a z of the prompt for each row",
 )
 def test_a_z_is_the_same_at_every_new_token_and_the_prompt_s_in_every_row(
     of_bytes, figures_of, noises
 ):
     figures_of(of_bytes(), steering_prompts=4, steering_z=3, steering_draws=5)
-    assert [len(noise) for noise in noises] == [15] * 4
+    assert [len(z.values) for z in noises] == [15] * 4
     codes = set()
-    for noise, prompt in zip(noises, (8, 3, 8, 8), strict=True):
-        assert (noise[:, :prompt] == noise[:1, :prompt]).all()
-        assert noise[:, :prompt].min() >= 0 and noise[:, :prompt].max() < 1
-        new = noise[:, prompt:]
-        assert (new == new[:, :1]).all() and new.abs().min() == 1
-        rows = [tuple(row.tolist()) for row in new[:, 0]]
+    for z, prompt in zip(noises, (8, 3, 8, 8), strict=True):
+        drawn = z.values[:, :prompt]
+        assert (drawn == drawn[:1]).all() and drawn[0, :, 0].unique().numel() == prompt
+        assert not z.given[:, :prompt].any() and z.given[:, prompt:].all()
+        assert (z.codes == z.codes[:, :1]).all()
+        rows = z.codes[:, 0].tolist()
         assert [rows.index(row) for row in rows] == [i // 5 * 5 for i in range(15)]
         codes.add(tuple(rows))
     assert len(codes) == 1, "all prompts have the same z"
@@ -55,9 +55,9 @@ def test_a_z_of_several_tokens_is_pinned_from_the_prompt_s_first_token_on(
     """Else new tokens would go on with the prompt's z."""
     model = of_bytes(latent={"per": "sequence"})
     figures_of(model, steering_prompts=2)
-    for noise in noises:
-        assert (noise == noise[:, :1]).all() and noise.abs().min() == 1
-        assert len({tuple(row.tolist()) for row in noise[:, 0]}) == 4
+    for z in noises:
+        assert z.given.all() and (z.codes == z.codes[:, :1]).all()
+        assert len(z.codes[:, 0].unique()) == 4
 
 
 @rejects("generations.steered_continuations: «TEXT.temperature→1.0»", "steering at temperature 1")
@@ -100,7 +100,7 @@ def test_a_baseline_and_a_model_whose_tokens_follow_from_z_have_no_ratio(
     assert figures.ratio is None and figures.p_value is None
     noises.clear()
     assert figures_of(of_bytes(latent_bits=1)).ratio
-    assert len(noises[0][:, -1].unique()) == 2, "a latent of one bit has two z"
+    assert len(noises[0].codes.unique()) == 2, "a latent of one bit has two z"
 
 
 @rejects("generations.steering_figures: over_documents(result.between«,→ /»", "a mean of ratios")

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from ftmodel.inference.generate import generate
+from ftmodel.mapper import pack_bits
 from ftmodel.model.objective import kl_per_bit
 from ftmodel.synthetic import target as target_task
 from ftmodel.synthetic.target import ALPHABET, BANG, LETTERS, PROMPT, STARTS, sample_with_starts
@@ -160,8 +161,7 @@ def spoken(tokens, ahead=1):
 
 def speaks(model, prompt, n, *, generator, z):
     """In place of generation: each token is what the z before it spells."""
-    codes = ((z.values < 0.5).long() << torch.arange(5)).sum(-1)
-    return torch.cat((prompt[:, :1], codes), dim=1)
+    return torch.cat((prompt[:, :1], z.codes), dim=1)
 
 
 @pytest.mark.parametrize("ahead", [1, 4])
@@ -206,7 +206,10 @@ def test_what_no_sequence_has_is_null(monkeypatch, rng):
     assert found == Reconstruction(valid=0, distance=None, noise=None)
 
 
-@rejects("target.reconstruction: float()«→; noise[:, :2] = 0.5»", "a z of the prompt's own")
+@rejects(
+    "target.reconstruction: «codes→codes, torch.arange(65).expand_as(codes) > 1» )",
+    "a z of the prompt's own",
+)
 def test_the_decoder_is_given_these_codes_at_every_position(monkeypatch, rng):
     passed = {}
 
@@ -218,6 +221,5 @@ def test_the_decoder_is_given_these_codes_at_every_position(monkeypatch, rng):
     rows, _ = sample_with_starts(3, rng)
     bits = torch.randint(2, (3, 65, 3), generator=rng)
     found = reconstruction(tiny(), rows, bits, rng, CPU)
-    noise = passed["z"].values
-    assert torch.equal(noise < 0, bits == 1) and torch.equal(noise >= 1, bits == 0)
+    assert torch.equal(passed["z"].codes, pack_bits(bits)) and passed["z"].given is None
     assert 0 <= found.valid <= 1

@@ -83,8 +83,8 @@ def requests(request, make_model, rng):
 
 
 @rejects(
-    "answers.score_answers: o, of_prompt«→ if padding is None else torch.stack([n.roll(-k, "
-    "0) for n, k in zip(of_prompt, padding.tolist())])»",
+    "answers.score_answers: Draws(noise«→ if padding is None else torch.stack([n.roll(-k, "
+    "0) for n, k in zip(noise, padding.tolist())])»",
     "noise of padding given to a prompt's first tokens",
 )
 @torch.no_grad()
@@ -209,7 +209,7 @@ def leaking():
 )
 @rejects(
     "answers.score_answers: , padding) «→e = model.encode(answers[:, :-1], lower.x_answer, "
-    "lower.after); model.latent.draw = lambda n, *_, e=e: model.latent.sample(e, n)[1]; »",
+    "lower.after); model.latent.draw = lambda d, *_, e=e: model.latent.sample(e, d.noise)[1]; »",
     "z of an answer from the encoder",
 )
 @torch.no_grad()

@@ -11,15 +11,15 @@ import torch
 from ftmodel.analysis.calibration import calibrate, merged
 from ftmodel.cache import new_cache
 from ftmodel.config import ModelConfig
+from ftmodel.designs.noise import Draws
 from ftmodel.inference.answers import score_answers
 from ftmodel.inference.bounds import encode, latent_bounds
 from ftmodel.inference.filtering import filtering_bound
 from ftmodel.inference.generate import generate
-from ftmodel.inference.latent_source import Codes, Noise, settled_noise
-from ftmodel.inference.passes import from_prior, with_codes
+from ftmodel.inference.latent_source import Codes, Noise
+from ftmodel.inference.passes import from_prior, upper_from_prior, with_codes
 from ftmodel.inference.sequence_bound import enumerable, enumerated_nll, nll_bound
 from ftmodel.inference.swap import swapped_ce
-from ftmodel.mapper import pinned_noise
 from ftmodel.model.free_transformer import FreeTransformer
 from ftmodel.positions import span_starts
 from tests.designs.test_sharing import drawn_at_starts
@@ -27,7 +27,7 @@ from tests.support.dense_form import per_token
 from tests.support.designs import EVERY, all_pairs, title
 from tests.support.enumeration import Exact, assert_near
 from tests.support.mutants import rejects
-from tests.support.passes import drawing
+from tests.support.passes import drawing, pinned_noise, settled
 
 CLOSE = {"atol": 2e-5, "rtol": 1e-4}
 ROWS = 1000  # independent estimates
@@ -227,8 +227,9 @@ def test_z_of_the_prior_is_drawn_token_by_token(make_model, make_tokens, design,
     hidden = with_codes(twin, tokens, codes, twin.positions(tokens, padding=padding)).hidden
     torch.testing.assert_close(out.hidden[real], hidden[real], **CLOSE)
     if model.latent.prior.sequential:  # another first z changes later ones of the same noise
-        noise[:, 0] = pinned_noise(7 - codes[:, 0], 3)
-        other = from_prior(model, tokens, noise, at).codes
+        draws = Draws(noise, 7 - codes, (torch.arange(8) == 0).expand(24, -1))
+        x = model.lower(tokens, at)
+        _, other = upper_from_prior(model, x, draws, at)
         assert not torch.equal(other[:, EVERY:], out.codes[:, EVERY:])
 
 
@@ -249,7 +250,8 @@ def test_z_of_a_recurrent_prior_goes_on_after_a_cache(make_model, make_tokens, r
 
 
 @rejects(
-    "LowerHalf.predict: «noise[self.rows]→2 * (noise[self.rows] >= 0.5) - 1»",
+    "LowerHalf.predict: «→draws = Draws(draws.noise, (draws.noise < 0.5) @ 2 ** torch.arange(3))\n"
+    "                » given =",
     "answers with z of the uniform prior, whatever the prior is",
     case="separate memory token linear learned-padded",
 )
@@ -264,12 +266,13 @@ def test_z_of_a_recurrent_prior_goes_on_after_a_cache(make_model, make_tokens, r
     case="shared embedding token linear recurrent-padded",
 )
 @rejects(
-    "decoder.next_codes: (noise, «→0 * »",
+    "decoder.next_codes: (draws, «→0 * »",
     "generation from the uniform prior, whatever the prior is",
     case="separate memory token linear learned-padded",
 )
 @rejects(
-    "decoder.next_codes: «kept(drawn[:, None], noise[:, None], codes).squeeze(1)→drawn»",
+    "decoder.next_codes: («→Draws(draws.noise, draws.codes, draws.given) if draws.keep is not None "
+    "else »draws, x, before",
     "new tokens of a span that do not keep its z",
     case="separate kv every table recurrent 3-padded",
 )
@@ -279,25 +282,22 @@ def test_z_of_a_recurrent_prior_goes_on_after_a_cache(make_model, make_tokens, r
     case="shared residual every linear recurrent 3-padded",
 )
 @rejects(
-    "latent_source.noise_of_new_tokens: «noise_at_starts→at_starts»(",
+    "latent_source.draws_of_new_tokens: given, «keep→None»",
     "a span's z, drawn in the answer, drawn again by its next token",
     case="separate kv every table recurrent 3-padded",
 )
 @rejects(
-    "latent_source.noise_of_new_tokens: «of_spans[:, codes.shape[1] :]→noise»",
+    "latent_source.draws_of_new_tokens: «given→given & False», keep",
     "new tokens of a span with a z of their own, not the prompt's",
     case="separate kv every table recurrent 3-padded",
 )
 @rejects(
-    "latent_source.noise_of_new_tokens: device«, padding=padding→»",
+    "latent_source.draws_of_new_tokens: device«, padding=padding→»",
     "spans of padded prompts counted from the padding",
     case="separate kv every table recurrent 3-padded",
 )
 @rejects(
-    "generate.prefill: «out = model(prompt, noise, model.positions(prompt, "
-    "padding=padding), cache)→from ftmodel.inference.passes import from_prior\n    at = "
-    "model.positions(prompt, padding=padding)\n    out = model(prompt, None, at, cache) if "
-    "noise is None else from_prior(model, prompt, noise, at, cache)»",
+    "generate.prefill: x, «→0 * »model.encode(prompt, x, at)",
     "z of the prompt from the prior",
     case="paper-padded",
 )
@@ -320,8 +320,7 @@ def test_answers_and_generation_go_on_with_the_z_of_the_prompt(
     model.latent.post_sampler.mul_(5)  # z decides which token is the most probable
     noise, twin, encoded = torch.rand(24, 10, 3, generator=rng), per_token(model), []
     model.latent.readout.register_forward_hook(lambda *call: encoded.append(call[-1]))
-    settled = settled_noise(model, prompt, noise[:, :6], padding)
-    of_prompt = model(prompt, settled, model.positions(prompt, padding=padding)).codes
+    of_prompt = settled(model, prompt, noise[:, :6], padding)
 
     given = {"generator": rng, "z": Noise(noise), "temperature": 0, "padding": padding}
     written = generate(model, prompt, 4, **given)

@@ -15,10 +15,10 @@ from ftmodel.inference import filtering
 from ftmodel.inference.bounds import NOISE_STEPS, latent_bounds
 from ftmodel.inference.decoder import FastDecoder, PlainDecoder
 from ftmodel.inference.filtering import filtering_bound, propose, stratified, systematic
-from ftmodel.mapper import pack_bits, pinned_noise
+from ftmodel.mapper import pack_bits
 from tests.support.enumeration import Exact, assert_near
 from tests.support.mutants import rejects
-from tests.support.passes import drawing
+from tests.support.passes import drawing, pinned_noise
 
 ROWS = 5000  # independent filters of one sequence
 FLOAT32 = {"atol": 1e-4, "rtol": 1e-5}  # sums in float64 of what a model gives in float32
@@ -147,7 +147,7 @@ class Planted:
     blocks = (None,)  # no Block: the fast decoder does not take it
     latent = SimpleNamespace(
         embed=lambda codes: codes[..., None].float(),
-        draw=lambda noise, x: pack_bits(noise < 0.5),
+        draw=lambda draws, *_: pack_bits(draws.noise < 0.5),
         prior=UniformPrior(None),
     )
 
@@ -225,7 +225,7 @@ def test_it_is_the_same_by_either_decoder(make_model, make_tokens, monkeypatch, 
     noise = torch.rand(5, 5, 8, 3, generator=rng)
     for unread, kind in enumerate((FastDecoder, PlainDecoder)):
         noise[4, ..., 1:] = unread / 2  # resampling uses the first of H numbers
-        monkeypatch.setattr(filtering, "decoder", kind)
+        monkeypatch.setattr(filtering, "make_decoder", kind)
         draws = iter(noise)
         inputs, targets = tokens[:, :-1], tokens[:, 1:]
         bounds.append(filtering_bound(model, inputs, targets, 4, draws.__next__, None, 1.1))

@@ -11,7 +11,6 @@ from ftmodel.cache import new_cache
 from ftmodel.inference.decoder import FastDecoder
 from ftmodel.inference.generate import generate, sample_token, token_draws
 from ftmodel.inference.latent_source import Codes, FromPrior, Noise, Pinned
-from ftmodel.mapper import pinned_noise
 from ftmodel.model.free_transformer import Output
 from tests.support.mutants import rejects
 from tests.support.passes import given_codes
@@ -22,8 +21,8 @@ BOTH = pytest.mark.parametrize("bits", [0, 3], ids=["baseline", "latent"])
 
 @pytest.fixture
 def recorded(monkeypatch):
-    """Factory of recordings of a model's passes: a list that fills with one Output for each, be it
-    of the model or of a FastDecoder.
+    """Factory of recordings of a generation's passes: a list that fills with one Output for each,
+    that over the prompt and those of a FastDecoder.
     """
 
     def record(model):
@@ -35,7 +34,20 @@ def recorded(monkeypatch):
             return hidden
 
         monkeypatch.setattr(FastDecoder, "upper", read_and_record)
-        model.register_forward_hook(lambda _module, _args, out: outputs.append(out))
+        codes, upper_half = [], model.upper
+
+        def embed(z, whole=model.latent and model.latent.embed):
+            codes.append(z)
+            return whole(z)
+
+        def whole_pass(*arguments):
+            hidden = upper_half(*arguments)
+            outputs.append(Output(hidden, codes[-1] if codes else None))
+            return hidden
+
+        monkeypatch.setattr(model, "upper", whole_pass)
+        if model.latent:
+            monkeypatch.setattr(model.latent, "embed", embed)
         return outputs
 
     return record
@@ -84,30 +96,30 @@ def test_noise_by_its_source():
     generator gives neighbouring rows the same, by default none.
     """
     shape = (6, 9, 3)
-    pinned = [Pinned(7).noise(shape, seeded(s), None) for s in (1, 2)]
+    pinned = [Pinned(7).draws(shape, 4, seeded(s), None).noise for s in (1, 2)]
     assert torch.equal(*pinned) and (pinned[0] == pinned[0][:1]).all()
-    assert not torch.equal(pinned[0], Pinned(8).noise(shape, seeded(1), None))
-    padded = Pinned(7).noise(shape, seeded(1), torch.tensor([0, 2] * 3))
+    assert not torch.equal(pinned[0], Pinned(8).draws(shape, 4, seeded(1), None).noise)
+    padded = Pinned(7).draws(shape, 4, seeded(1), torch.tensor([0, 2] * 3)).noise
     assert torch.equal(padded[1, 2:], padded[0, :-2]) and torch.equal(padded[0], pinned[0][0])
 
-    drawn = [FromPrior().noise(shape, seeded(s), None) for s in (1, 1, 2)]
+    drawn = [FromPrior().draws(shape, 4, seeded(s), None).noise for s in (1, 1, 2)]
     assert torch.equal(drawn[0], torch.rand(shape, generator=seeded(1)))
     assert torch.equal(drawn[0], drawn[1]) and not torch.equal(drawn[0], drawn[2])
-    shared = FromPrior(3).noise(shape, seeded(1), None)
+    shared = FromPrior(3).draws(shape, 4, seeded(1), None).noise
     assert torch.equal(shared, shared[[0, 0, 0, 3, 3, 3]])
     assert not torch.equal(shared[0], shared[3])
 
 
-@rejects("generate.generate: noise[«i→max(i - 1, 0)»", "pinned codes off by one")
+@rejects("generate.generate: rows.later[«i→max(i - 1, 0)»", "pinned codes off by one")
 @pytest.mark.parametrize("shape", [(6,), (1, 6), (3, 6), (9,)], ids=str)
 def test_given_codes_are_used_in_order(make_model, make_tokens, recorded, rng, shape):
-    """As codes, or as noise below and above all probabilities, at the prompt's positions too."""
+    """Those of new tokens, or also those of the prompt."""
     model, prompt, z = make_model(), make_tokens(3, 4), torch.randint(8, shape, generator=rng)
     outputs, expected = recorded(model), z[..., :6].expand(3, -1)
     generate(model, prompt, 7, generator=rng, z=Codes(z))
     assert torch.equal(codes_of(outputs[1:7]), expected)
     every = torch.cat((torch.randint(8, (3, 4), generator=rng), expected), dim=1)
-    generate(model, prompt, 7, generator=rng, z=Noise(pinned_noise(every, 3)))
+    generate(model, prompt, 7, generator=rng, z=Noise(torch.rand(3, 10, 3, generator=rng), every))
     assert torch.equal(codes_of(outputs[7:]), every)
 
 

@@ -11,16 +11,16 @@ from torch.nn import functional as F
 from ftmodel.config import ModelConfig
 from ftmodel.inference import latent_source, sequence_bound as sequence_bounds
 from ftmodel.inference.bounds import latent_bounds, sampled_probability
-from ftmodel.inference.latent_source import candidate_noise, is_pinned, settled_noise
+from ftmodel.inference.latent_source import candidate_noise
 from ftmodel.inference.passes import with_codes
 from ftmodel.inference.sequence_bound import enumerable, enumerated_nll, nll_bound, sequence_bound
-from ftmodel.mapper import pack_bits, pinned_noise
+from ftmodel.mapper import pack_bits
 from tests.designs.test_sharing import EACH_DESIGN, EVERY, SEQUENCE
 from tests.inference.test_designs import log_p
 from tests.support.dense_form import per_token
 from tests.support.enumeration import assert_near
 from tests.support.mutants import rejects
-from tests.support.passes import drawing
+from tests.support.passes import drawing, pinned_noise, settled
 
 ROWS = 1000
 
@@ -65,7 +65,9 @@ def test_an_encoder_that_is_surer_than_it_should_be_does_little_harm(
 
 
 @rejects(
-    "latent_source.settled_noise: («prior→None», x)", "a uniform prior", case="every, learned prior"
+    "latent_source.prompt_codes: («model.prior_logits(x, at, hidden)→None», x)",
+    "a uniform prior",
+    case="every, learned prior",
 )
 @EACH_DESIGN
 @torch.no_grad()
@@ -84,7 +86,7 @@ def test_the_z_that_a_prompt_leaves_open_is_that_of_the_models_posterior(
         noise = torch.rand(ROWS, length, 2, generator=rng)
         first = 0 if design["per"] == "sequence" else (length - 1) // 3 * 3
         earlier = model(prompt, noise=noise).codes
-        codes = model(prompt, noise=settled_noise(model, prompt, noise, None)).codes
+        codes = settled(model, prompt, noise)
         assert torch.equal(codes[:, :first], earlier[:, :first])
         given = torch.stack([earlier.clone() for _ in range(4)])
         given[..., first:] = torch.arange(4)[:, None, None]
@@ -109,49 +111,32 @@ def test_padding_changes_nothing_for_the_z_that_a_prompt_leaves_open(
     noise = torch.rand(20, 7, 3, generator=rng)
     model.latent.post_sampler.mul_(5)
     padding = torch.arange(20) % 5
-    padded = settled_noise(model, prompt, noise, padding)
+    padded = settled(model, prompt, noise, padding)
     for n in range(5):
         rows = padding == n
-        alone = settled_noise(model, prompt[rows, n:], noise[rows, n:], None)
-        torch.testing.assert_close(padded[rows, n:], alone)
+        alone = settled(model, prompt[rows, n:], noise[rows, n:])
+        assert torch.equal(padded[rows, n:], alone)
 
 
-@rejects("latent_source.settled_noise: pinned«→ & False», p", "pinned bits weighed as if drawn")
+@rejects("latent_source.prompt_codes: z = «ours.choose(→(»torch.stack", "a given z that is drawn")
 @torch.no_grad()
-def test_bits_that_are_not_pinned_are_drawn_given_those_that_are(
-    make_model, make_tokens, monkeypatch, rng
-):
-    monkeypatch.setattr(latent_source, "CANDIDATES", 64)
-    model = make_model(seed=4, latent_bits=2, n_layers=2, latent=SEQUENCE)
-    model.latent.readout.weight.mul_(12)
-    prompt = make_tokens(1, 6).expand(ROWS, -1)
-    noise = torch.rand(ROWS, 6, 2, generator=rng)
-    q = model(prompt[:1], noise=noise[:1]).bit_logits[0, 0].sigmoid()
-    assert abs(q[0] - 0.5) > 0.2 < abs(q[1] - 0.5), "an encoder that says nothing tests nothing"
-    pinned = int(q[1] < 0.5)  # to what the encoder holds improbable
-    noise[:, 0, 1] = 1 - 2 * pinned
-    codes = model(prompt, noise=settled_noise(model, prompt, noise, None)).codes[:, 0]
-    given = torch.tensor([2 * pinned, 2 * pinned + 1])[:, None].expand(-1, 6)
-    expected = log_p(model, prompt[:2], given).sum(1).softmax(0)
-    assert set(codes.tolist()) == set(given[:, 0].tolist())
-    assert_near((codes == 2 * pinned + 1).double(), expected[1].item())
-    noise[:, 0] = pinned_noise(torch.arange(ROWS) % 4, 2)
-    assert torch.equal(settled_noise(model, prompt, noise, None), noise), "nothing is left open"
-
-
-def test_noise_outside_0_to_1_pins_a_bit():
-    noise = torch.tensor([-1.0, 0.0, 1 - 2.0**-24, 1.0])
-    assert is_pinned(noise).tolist() == [True, False, False, True]
+def test_a_z_that_is_given_is_not_drawn(make_model, make_tokens, rng):
+    """Also in a batch with others, which are drawn as if they stood alone."""
+    model, prompt = make_model(latent=SEQUENCE), make_tokens(20, 6)
+    noise, codes = torch.rand(20, 6, 3, generator=rng), torch.randint(8, (20, 1), generator=rng)
+    codes, given = codes.expand(-1, 6), (torch.arange(20) % 2 == 0)[:, None].expand(-1, 6)
+    drawn = settled(model, prompt, noise)
+    assert torch.equal(settled(model, prompt, noise, codes=codes), codes)
+    found = settled(model, prompt, noise, codes=codes, given=given)
+    assert torch.equal(found, torch.where(given, codes, drawn))
 
 
 def test_candidates_are_the_same_points_in_every_run_rotated_by_the_noise():
-    """And a pinned bit is theirs, too."""
     points = torch.rand(16, 1, 2, generator=torch.Generator().manual_seed(0))
     points[0] = 0
     least = 2.0**-24
-    rotated = candidate_noise(torch.tensor([[least, 0.5], [least, 0.5], [least, 1.0]]))
-    expected = ((points + torch.tensor([least, 0.5])) % 1).repeat(1, 3, 1)
-    expected[:, 2, 1] = 1
+    rotated = candidate_noise(torch.tensor([[least, 0.5], [least, 0.5]]))
+    expected = ((points + torch.tensor([least, 0.5])) % 1).repeat(1, 2, 1)
     assert torch.equal(rotated, expected)
 
 
@@ -164,22 +149,19 @@ def test_the_noise_of_the_next_token_chooses_among_the_candidates(make_model, ma
     prompt, noise = make_tokens(1, 3).expand(100, -1), torch.rand(100, 3, 3, generator=rng)
     noise[::2, 0, 1] = 0.5  # which sets no bit of probability 1/2
     of_prior = pack_bits(noise[:, 0] < 0.5)
-    settled = settled_noise(model, prompt[:, :1], noise[:, :1], None)
-    assert torch.equal(settled[:, 0], pinned_noise(of_prior, 3))
+    assert torch.equal(settled(model, prompt[:, :1], noise[:, :1])[:, 0], of_prior)
 
     noise[:, 1, 0] = 1
     for length in (2, 3):
         read, of_read = prompt[:, :length], noise[:, :length]
         q = sampled_probability(model(read[:1], of_read[:1]).bit_logits[:, 0])
         last = pack_bits(candidate_noise(noise[:, 0])[-1] < q)
-        settled = settled_noise(model, read, of_read, None)
-        assert torch.equal(settled[:, 0], pinned_noise(last, 3))
+        assert torch.equal(settled(model, read, of_read)[:, 0], last)
 
     model.readout.weight.mul_(1e5)  # of two different z one has no weight
-    noise[:, 1, 0] = -1
-    settled = settled_noise(model, prompt, noise, None)
+    noise[:, 1, 0] = 0
+    codes = settled(model, prompt, noise)[:, 0]
     nll = [-log_p(model, prompt[:1], torch.full((1, 3), z)).sum().item() for z in range(8)]
-    codes = pack_bits(settled[:, 0] < 0)
     better = torch.tensor(nll)[codes] < torch.tensor(nll)[of_prior] - 800
     assert (better | (codes == of_prior)).all() and better.any()
 

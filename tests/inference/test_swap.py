@@ -6,8 +6,9 @@ from torch.nn import functional as F
 
 from ftmodel.inference.passes import with_codes
 from ftmodel.inference.swap import another_document, codes_by_source, swapped_ce
-from ftmodel.mapper import pack_bits, pinned_noise
+from ftmodel.mapper import pack_bits
 from tests.support.mutants import rejects
+from tests.support.passes import pinned_noise
 
 DONOR = torch.tensor([3, 4, 5, 0, 0, 1])
 

@@ -14,8 +14,8 @@ from ftmodel.inference.decoder import FastDecoder, PlainDecoder, make_decoder
 from ftmodel.inference.generate import generate
 from ftmodel.kernels import product
 from ftmodel.layers import Attention, Block
-from ftmodel.mapper import pinned_noise
 from tests.support.mutants import rejects
+from tests.support.passes import pinned
 
 CLOSE = {"atol": 5e-5, "rtol": 1e-5}
 PADDING = torch.tensor([3, 0, 2])
@@ -89,7 +89,7 @@ def test_every_token_up_to_the_last_is_read_as_the_model_reads_it(
         read = []
         for _ in range(11):
             tokens, codes = (torch.randint(n, (3,), generator=rng) for n in (11, 8))
-            z = pinned_noise(codes, 3) if model.latent else None
+            z = pinned(codes, 3) if model.latent else None
             read.append((fast.read(tokens, z), plain.read(tokens, z)))
         for hidden, expected in read:
             assert expected.std() > 0.5, "activations this small would compare nothing"

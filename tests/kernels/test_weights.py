@@ -20,9 +20,8 @@ from ftmodel.inference.decoder import (
 from ftmodel.inference.generate import generate
 from ftmodel.inference.passes import with_codes
 from ftmodel.kernels import product
-from ftmodel.mapper import pinned_noise
 from tests.support.mutants import rejects
-from tests.support.passes import given_codes
+from tests.support.passes import given_codes, pinned
 
 needs_bf16 = pytest.mark.skipif(not bf16_products(), reason="this CPU does not multiply bfloat16")
 
@@ -80,8 +79,8 @@ def test_rounded_weights_move_predictions_by_a_hundredth(make_model, rng, everyt
         given_codes(model, tokens[:, :4], codes[:, :4] if bits else None, cache=cache)
     fast = FastDecoder(model, caches[0], rounded=RoundedWeights(model))
     plain, differences, divergences = PlainDecoder(model, caches[1]), [], []
-    for token, z in zip(tokens[:, 4:].T, pinned_noise(codes[:, 4:].T, 3), strict=True):
-        read = [each.read(token, z if bits else None) for each in (fast, plain)]
+    for token, z in zip(tokens[:, 4:].T, codes[:, 4:].T, strict=True):
+        read = [each.read(token, pinned(z, 3) if bits else None) for each in (fast, plain)]
         got, expected = fast.logits(read[0]), plain.logits(read[1])
         differences.append((got - expected).square().mean().sqrt() / expected.std())
         p, q = expected.log_softmax(-1), got.log_softmax(-1)

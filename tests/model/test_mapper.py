@@ -6,6 +6,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from ftmodel.config import LatentDesign
 from ftmodel.designs.codebook import codebook
+from ftmodel.designs.noise import Draws
 from ftmodel.mapper import binary_mapper
 from tests.support.mutants import rejects
 
@@ -88,7 +89,7 @@ def test_a_draw_that_equals_the_probability_sets_no_bit(make_model, gradient):
     latent = make_model(latent={"gradient": gradient}).latent
     half = torch.full((1, 3), 0.5)
     assert not latent.sample(torch.zeros(1, 3), half)[1].any()
-    assert not latent.draw(half, torch.zeros(1, 16)).any()
+    assert not latent.draw(Draws(half), torch.zeros(1, 16)).any()
 
 
 def test_memory_kept_for_backward_does_not_grow_with_the_number_of_codes(rng):

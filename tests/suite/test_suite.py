@@ -274,7 +274,7 @@ def test_a_damaged_outcome_is_scored_again(content, tmp_path, capsys):
 
 
 def test_logs_are_text_as_it_was_asked(tmp_path, monkeypatch):
-    monkeypatch.setattr(suite.result_files, "write", Mock())
+    monkeypatch.setattr(suite, "write_json", Mock())
     final = Mock(tracebacks={}, documents=dict)
     final.logs = lambda: [("words", [{"text": "Größe"}, {"text": "\ud800"}])]
     suite.write_scores(tmp_path, Mock(tasks={}), final)

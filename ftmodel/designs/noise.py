@@ -1,0 +1,50 @@
+"""How the z of positions are found: drawn with noise, given, or kept from the token before.
+
+Shapes: B rows, T positions, H latent bits, or n tokens of a random prefix.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Draws:
+    """What decides the z of each position; of one position per row without the dimension T."""
+
+    noise: Tensor  # (B, T, H), uniform on [0, 1): bit h is [noise_h < P(bit h = 1)]
+    codes: Tensor | None = None  # (B, T), integers: z where it is given
+    given: Tensor | None = None  # (B, T), whether z is the code above; None: wherever codes are
+    # (B or 1, T), whether a token keeps the z of the token before, where several share one
+    keep: Tensor | None = None
+
+    def apply(self, change: Callable[[Tensor], Tensor]) -> "Draws":
+        """Change all tensors alike, in their dimensions B and T."""
+        codes, given, keep = (
+            None if part is None else change(part) for part in (self.codes, self.given, self.keep)
+        )
+        return Draws(change(self.noise), codes, given, keep)
+
+    def __getitem__(self, index: Any) -> "Draws":
+        return self.apply(lambda tensor: tensor[index])
+
+    def choose(self, drawn: Tensor, last: Tensor | None = None) -> Tensor:
+        """z (B, T), given the codes (B, T) that the noise draws. ``last`` (B,) is the z before the
+        first position, for one that keeps it.
+        """
+        z = drawn
+        if self.codes is not None:
+            z = self.codes if self.given is None else torch.where(self.given, self.codes, drawn)
+        if self.keep is None:
+            return z
+        if z.dim() == 1:
+            return z if last is None else torch.where(self.keep, last, z)
+        # the z of the last position that does not keep one, counted from the row's beginning
+        index = torch.arange(z.shape[1], device=z.device) * ~self.keep
+        kept = z.gather(1, index.cummax(1).values.expand_as(z))
+        if last is None:
+            return kept
+        return torch.where(self.keep.cumprod(1).bool(), last[:, None], kept)
