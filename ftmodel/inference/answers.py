@@ -14,6 +14,7 @@ D model width, V vocabulary.
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import partial
 from math import log, nan, sqrt
 
 import torch
@@ -128,19 +129,19 @@ def score_answers(
         check_like(name, x, (len(answers),), prompts)
     if draws is not None and not model.config.noise_width:
         raise ValueError("draws: a baseline has no latent and takes None")
-    common = model, prompts, padding, answers, lengths, rows
+    read = partial(LowerHalf, model, prompts, padding, answers, lengths, rows)
     hidden = []
     if model.latent is None:
         given: Iterable[Tensor | None] = [None] if draws is None else draws
         for noise in given:
             of_prompt = None if noise is None else noise[:, :p].to(device)
             check_noise(model.config, prompts, of_prompt)
-            lower = LowerHalf(*common, None if of_prompt is None else Draws(of_prompt))
+            lower = read(None if of_prompt is None else Draws(of_prompt))
             hidden.append(lower.predict(None, None))
     else:
         if draws is None:
             raise ValueError("draws: a Free Transformer samples z with noise, not None")
-        lower = LowerHalf(*common)
+        lower = read()
         o = model.encode(prompts, lower.x, lower.at)  # of the prompt alone
         for draw in draws:
             noise = draw.to(device)

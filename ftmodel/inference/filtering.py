@@ -32,6 +32,7 @@ longest chunk, n chunks that have not ended yet.
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from math import log
 
 import torch
@@ -142,6 +143,23 @@ def propose(
     return pack_bits(bits), log_density_ratio(bits, p, q)
 
 
+@dataclass(frozen=True)
+class FilterSettings:
+    """How a filter draws and resamples its particles."""
+
+    # the effective sample size under which particles are resampled, as a share of K; 0 never
+    # resamples, which leaves the prior-sample bound
+    resample_below: float = 0.5
+    # the encoder's share of the logits that propose z, the rest being the prior's: 0 is the prior,
+    # 1 the posterior; None: the design's default in ``nll_bound``, else the prior
+    proposal: float | None = None
+    # whether the particles of a chunk draw their z together: see ``stratified``
+    stratify: bool = False
+
+
+DEFAULT_SETTINGS = FilterSettings()
+
+
 @torch.inference_mode()
 def filtering_bound(
     model: FreeTransformer,
@@ -150,25 +168,19 @@ def filtering_bound(
     particles: int,
     draw: Callable[[], Tensor],
     segment_ids: Tensor | None = None,
-    resample_below: float = 0.5,
-    proposal: float = 0.0,
-    stratify: bool = False,
+    settings: FilterSettings = DEFAULT_SETTINGS,
 ) -> Tensor:
     """An upper bound, in expectation, on the NLL of ``targets`` (B, T), the successors of
     ``inputs`` (B, T), by a filter of K = ``particles``: nats per chunk, (S,) in float64.
 
     The lower half runs once for all particles. Memory: the upper half's keys and values for S · K
     chunks.
+
     Args:
         draw: returns new noise (B, T, H), uniform on [0, 1). Called K + 1 times: for the z of each
             particle, and for resampling, which uses the first of its H numbers; once more to
             stratify.
         segment_ids: as in ``latent_bounds``.
-        resample_below: the effective sample size under which particles are resampled, as a share
-            of K; 0 never resamples, which leaves the prior-sample bound.
-        proposal: the encoder's share of the logits that propose z, the rest being the prior's: 0 is
-            the prior, 1 the posterior.
-        stratify: whether the particles of a chunk draw their z together: see ``stratified``.
 
     Raises:
         ValueError: the model is a baseline or has one latent code per sequence, or shapes do not
@@ -178,6 +190,7 @@ def filtering_bound(
     if model.latent is None or model.config.latent.one_code:
         raise ValueError("latent.per: one code per sequence leaves nothing to filter")
     x, at, ids = lower_half(model, inputs, segment_ids)
+    proposal = settings.proposal or 0.0
     o = model.encode(inputs, x, at).flatten(0, 1) if proposal else None
     x = x.flatten(0, 1)  # (B · T, D)
     starts, begins = at.span_starts, None  # (B · T,): whether a token draws a z
@@ -185,7 +198,7 @@ def filtering_bound(
         begins = is_start(starts).expand_as(inputs).flatten()
     noise = torch.stack([draw() for _ in range(particles)], dim=2).flatten(0, 1)  # (B · T, K, H)
     uniform = draw()[..., 0].flatten().double()
-    if stratify:
+    if settings.stratify:
         noise = stratified(noise, draw().flatten(0, 1))
     lengths, tokens = tokens_by_chunk(ids)
     longest = lengths.argsort(descending=True, stable=True)  # chunks that end leave the last rows
@@ -213,7 +226,7 @@ def filtering_bound(
         nll[:n] -= log_p
         log_weights = log_weights - log_p[:, None]
         effective = (2 * log_weights).logsumexp(1).neg().exp()  # sample size
-        poor = (effective < resample_below * particles).nonzero().squeeze(1)
+        poor = (effective < settings.resample_below * particles).nonzero().squeeze(1)
         if len(poor):
             ancestors = systematic(log_weights[poor].exp(), uniform[now[poor]])
             cloud.move(poor, ancestors)

@@ -15,6 +15,7 @@ Shapes: B rows, T tokens, H latent bits, K samples, S chunks.
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from math import log
 
 import torch
@@ -32,7 +33,7 @@ from ftmodel.inference.bounds import (
     sums,
     token_nll,
 )
-from ftmodel.inference.filtering import filtering_bound
+from ftmodel.inference.filtering import DEFAULT_SETTINGS, FilterSettings, filtering_bound
 from ftmodel.mapper import bit_table, pack_bits
 from ftmodel.model.free_transformer import FreeTransformer
 from ftmodel.positions import check_like
@@ -138,19 +139,16 @@ def nll_bound(
     samples: int,
     draw: Callable[[], Tensor],
     segment_ids: Tensor | None = None,
-    resample_below: float = 0.5,
-    proposal: float | None = None,
-    stratify: bool = False,
+    settings: FilterSettings = DEFAULT_SETTINGS,
 ) -> Tensor:
     """The bound by which a model is compared, (S,): ``prefix_bound`` of a baseline with a random
     prefix, ``sequence_bound`` if there is one z per sequence, else ``filtering_bound``, whose
-    arguments these are. Without a ``proposal`` it uses the default of the design.
+    arguments these are. Settings without a proposal take the default of the design.
     """
-    common = model, inputs, targets, samples, draw, segment_ids
     if model.prefix is not None:
-        return prefix_bound(*common)
+        return prefix_bound(model, inputs, targets, samples, draw, segment_ids)
     if model.config.latent.one_code:
-        return sequence_bound(*common)
-    if proposal is None:
-        proposal = default_proposal(model.config.latent)
-    return filtering_bound(*common, resample_below, proposal, stratify)
+        return sequence_bound(model, inputs, targets, samples, draw, segment_ids)
+    if settings.proposal is None:
+        settings = replace(settings, proposal=default_proposal(model.config.latent))
+    return filtering_bound(model, inputs, targets, samples, draw, segment_ids, settings)

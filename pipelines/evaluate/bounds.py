@@ -15,6 +15,7 @@ from ftmodel.analysis.calibration import SHARES, Calibration, calibrate, merged
 from ftmodel.config import LatentDesign
 from ftmodel.designs.hinge import LN2
 from ftmodel.inference.bounds import exact_nll, importance_bound, latent_bounds
+from ftmodel.inference.filtering import FilterSettings
 from ftmodel.inference.sequence_bound import default_proposal, enumerable, enumerated_nll, nll_bound
 from ftmodel.model.free_transformer import FreeTransformer
 from ftmodel.synthetic import PROCESSES
@@ -96,6 +97,7 @@ def filter_estimates(
     particles, config, parts = settings.particles, model.config, []
     context, alone = config.context, bool(config.random_prefix)
     assert isinstance(particles, int), "particles are picked before the filter runs"
+    how = FilterSettings(settings.resample_below, settings.proposal, stratify)
     rows = settings.batch_tokens // context
     if stratify:
         rows = rows * PARTICLES_AT_ONCE // max(PARTICLES_AT_ONCE, particles)
@@ -104,8 +106,7 @@ def filter_estimates(
         inputs, targets, ids = (
             t.to(device) for t in (batch.inputs, batch.targets, batch.segment_ids)
         )
-        common = model, inputs, targets, particles, draw, ids, settings.resample_below
-        nll = [nll_bound(*common, settings.proposal, stratify) for _ in range(filters)]
+        nll = [nll_bound(model, inputs, targets, particles, draw, ids, how) for _ in range(filters)]
         parts.append(torch.stack(nll).cpu())
     return torch.cat(parts, dim=1)
 

@@ -310,7 +310,7 @@ def test_every_budget_is_scored(workspace, monkeypatch):
     experiment.evaluation = SETTINGS
 
     def spy(*args):
-        proposals.append(args[-2])
+        proposals.append(args[-1].proposal)
         return filtering_bound(*args)
 
     monkeypatch.setattr("pipelines.evaluate.bounds.nll_bound", spy)

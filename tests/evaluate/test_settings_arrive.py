@@ -51,8 +51,8 @@ WATCHED = {  # what a function is told, by its name in any module of the evaluat
     "generate": lambda model, prompt, new, **_: (len(prompt), new),
     "calibrate": lambda estimates, tokens, scored, most, shares: (most, *shares),
     "filter_estimates": lambda model, chunks, settings, filters, *_: filters,
-    "nll_bound": lambda model, inputs, targets, particles, draw, ids, below, proposal, _: (
-        *(particles, below, proposal),
+    "nll_bound": lambda model, inputs, targets, particles, draw, ids, settings: (
+        *(particles, settings.resample_below, settings.proposal),
     ),
     "DocumentScores": lambda filters, **_: filters,
     "latent_bounds": lambda model, inputs, targets, samples, *_: samples,

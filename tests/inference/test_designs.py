@@ -14,7 +14,7 @@ from ftmodel.config import ModelConfig
 from ftmodel.designs.noise import Draws
 from ftmodel.inference.answers import score_answers
 from ftmodel.inference.bounds import encode, latent_bounds
-from ftmodel.inference.filtering import filtering_bound
+from ftmodel.inference.filtering import FilterSettings, filtering_bound
 from ftmodel.inference.generate import generate
 from ftmodel.inference.latent_source import Codes, Noise
 from ftmodel.inference.passes import from_prior, upper_from_prior, with_codes
@@ -134,7 +134,8 @@ def test_bounds_are_those_of_every_z_enumerated(make_model, make_tokens, design,
         torch.testing.assert_close(exact, torch.full_like(exact, nll), **CLOSE)
     means = []
     for particles, below, proposal in ((1, 0.0, 0.0), (4, 0.5, 0.0), (4, 1.1, 0.7)):
-        filtered = nll_bound(model, inputs, targets, particles, draw, None, below, proposal)
+        settings = FilterSettings(below, proposal)
+        filtered = nll_bound(model, inputs, targets, particles, draw, None, settings)
         assert_near((nll - filtered).exp(), 1.0)
         means.append(filtered.mean())
     assert means[0] > means[1] > nll, "several particles are better than one"
@@ -153,8 +154,9 @@ def test_a_calibrated_bound_is_the_enumerated_nll(make_model, make_tokens, desig
 
     def filters(tokens, number, particles, share):
         draw = drawing(rng, len(tokens), length, 2)
-        common = model, tokens[:, :-1], tokens[:, 1:], particles, draw, None, 0.5, share
-        return torch.stack([nll_bound(*common, True) for _ in range(number)])
+        common = model, tokens[:, :-1], tokens[:, 1:], particles, draw, None
+        settings = FilterSettings(0.5, share, stratify=True)
+        return torch.stack([nll_bound(*common, settings) for _ in range(number)])
 
     lengths = torch.full((len(others),), length)
     found = calibrate(partial(filters, others, 4), lengths, texts[:, 1:].numel(), 512)
@@ -185,12 +187,15 @@ def test_chunks_in_a_row_are_measured_as_if_each_stood_alone(make_model, make_to
         inputs, targets = tokens[rows, :-1][:, part], tokens[rows, 1:][:, part]
         noises = noise[:, rows, part]
         bounds = latent_bounds(model, inputs, targets, 2, iter(noises).__next__, ids)
-        nll = [nll_bound(model, inputs, targets, 4, iter(noises).__next__, ids, 0.9, 0.3)]
+        common = model, inputs, targets
+        settings = FilterSettings(0.9, 0.3)
+        nll = [nll_bound(*common, 4, iter(noises).__next__, ids, settings)]
         if enumerable(model.config):
             nll.append(enumerated_nll(model, inputs, targets, ids))
         sums = (*bounds.log_weights, *bounds.kl_bits.T, bounds.ce, bounds.kl, bounds.elbo)
         if model.config.latent.per != "sequence":  # one particle is one sample
-            one = filtering_bound(model, inputs, targets, 1, iter(noises).__next__, ids, 0, 1.0)
+            of_encoder = FilterSettings(0, 1.0)
+            one = filtering_bound(*common, 1, iter(noises).__next__, ids, of_encoder)
             torch.testing.assert_close(one, -bounds.log_weights[0], **CLOSE)
         both = encode(model, inputs, noises[0], ids)
         return torch.stack((*sums, bounds.iwae, bounds.prior, *nll), 1), torch.cat(both, -1)

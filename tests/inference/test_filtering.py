@@ -14,7 +14,13 @@ from ftmodel.designs.prior import UniformPrior
 from ftmodel.inference import filtering
 from ftmodel.inference.bounds import NOISE_STEPS, latent_bounds
 from ftmodel.inference.decoder import FastDecoder, PlainDecoder
-from ftmodel.inference.filtering import filtering_bound, propose, stratified, systematic
+from ftmodel.inference.filtering import (
+    FilterSettings,
+    filtering_bound,
+    propose,
+    stratified,
+    systematic,
+)
 from ftmodel.mapper import pack_bits
 from tests.support.enumeration import Exact, assert_near
 from tests.support.mutants import rejects
@@ -65,8 +71,8 @@ def test_the_probability_is_unbiased(case, rng, particles, resample_below, propo
     """exp(−bound) averages to p(x) over 5000 filters, by enumeration of every z."""
     model, inputs, targets, truth = case
     draw = drawing(rng, *inputs.shape, model.config.latent_bits)
-    common = model, inputs, targets, particles, draw, None, resample_below, proposal
-    bound = filtering_bound(*common, stratify)
+    settings = FilterSettings(resample_below, proposal, stratify)
+    bound = filtering_bound(model, inputs, targets, particles, draw, settings=settings)
     assert bound.dtype == torch.float64
     assert_near((truth.nll - bound).exp(), 1.0)
     assert bound.mean() > truth.nll
@@ -83,7 +89,7 @@ def test_the_filter_of_a_recurrent_prior_is_unbiased_when_it_resamples(
     tokens = make_tokens(1, 9).expand(ROWS, -1)
     inputs, targets, draw = tokens[:, :-1], tokens[:, 1:], drawing(rng, ROWS, 8, 1)
     truth = Exact(model, inputs[0], targets[0])
-    filtered = filtering_bound(model, inputs, targets, 4, draw, resample_below=1.0)
+    filtered = filtering_bound(model, inputs, targets, 4, draw, settings=FilterSettings(1.0))
     assert_near((truth.nll - filtered).exp(), 1.0)
 
 
@@ -110,8 +116,8 @@ def test_stratified_particles_make_a_bound_tighter(make_model, make_tokens, rng)
     tokens = make_tokens(1, 3).expand(500, -1)
     bounds = [
         filtering_bound(
-            *(model, tokens[:, :-1], tokens[:, 1:], 2, drawing(rng, 500, 2, 1), None, 0.0, 0.0),
-            stratify,
+            *(model, tokens[:, :-1], tokens[:, 1:], 2, drawing(rng, 500, 2, 1)),
+            settings=FilterSettings(0.0, 0.0, stratify),
         ).var()
         for stratify in (False, True)
     ]
@@ -228,7 +234,9 @@ def test_it_is_the_same_by_either_decoder(make_model, make_tokens, monkeypatch, 
         monkeypatch.setattr(filtering, "make_decoder", kind)
         draws = iter(noise)
         inputs, targets = tokens[:, :-1], tokens[:, 1:]
-        bounds.append(filtering_bound(model, inputs, targets, 4, draws.__next__, None, 1.1))
+        bounds.append(
+            filtering_bound(model, inputs, targets, 4, draws.__next__, None, FilterSettings(1.1))
+        )
     torch.testing.assert_close(*bounds, **FLOAT32)
 
 

@@ -11,6 +11,7 @@ from torch.nn import functional as F
 from ftmodel.config import ModelConfig
 from ftmodel.inference import latent_source, sequence_bound as sequence_bounds
 from ftmodel.inference.bounds import latent_bounds, sampled_probability
+from ftmodel.inference.filtering import FilterSettings
 from ftmodel.inference.latent_source import candidate_noise
 from ftmodel.inference.passes import with_codes
 from ftmodel.inference.sequence_bound import enumerable, enumerated_nll, nll_bound, sequence_bound
@@ -181,7 +182,7 @@ def test_where_several_tokens_read_a_z_the_encoder_has_a_part_in_the_proposal(
     make_model, make_tokens, monkeypatch, latent, share
 ):
     proposals = []
-    monkeypatch.setattr(sequence_bounds, "filtering_bound", lambda *a: proposals.append(a[-3:]))
+    monkeypatch.setattr(sequence_bounds, "filtering_bound", lambda *a: proposals.append(a[-1]))
     tokens = make_tokens(2, 7)
     nll_bound(make_model(latent=latent), tokens[:, :-1], tokens[:, 1:], 2, lambda: None)
-    assert proposals == [(0.5, share, False)]
+    assert proposals == [FilterSettings(0.5, share)]
