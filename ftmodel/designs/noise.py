@@ -1,14 +1,26 @@
-"""How the z of positions are found: drawn with noise, given, or kept from the token before.
+"""The noise that models read: who reads it, and how the z of positions are found from it: drawn,
+given, or kept from the token before.
 
 Shapes: B rows, T positions, H latent bits, or n tokens of a random prefix.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
+
+
+class NoiseSource(Protocol):
+    """The part of a model by which its tokens read random numbers: the latent, or what a baseline
+    has in its place. ``FreeTransformer.noise_source`` is the one that a model has.
+    """
+
+    width: int  # random numbers per token, H or n
+    drawn_once: bool  # only the numbers of a row's first token count: a row holds one document
+    purpose: str  # in an error: what the noise is for,
+    reader: str  # and what has to begin at a row's first token
 
 
 @dataclass(frozen=True)

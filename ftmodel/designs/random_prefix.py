@@ -20,10 +20,14 @@ PREFIX_VOCABULARY = 16
 
 
 class RandomPrefix(nn.Module):
-    """The embeddings of the prefix's tokens: ``weight`` (16, D)."""
+    """The embeddings of the prefix's n = ``width`` tokens: ``weight`` (16, D)."""
 
-    def __init__(self, d_model: int) -> None:
+    drawn_once = True
+    purpose, reader = "a random prefix is drawn", "a random prefix must stand before"
+
+    def __init__(self, width: int, d_model: int) -> None:
         super().__init__()
+        self.width = width
         self.weight = nn.Parameter(torch.empty(PREFIX_VOCABULARY, d_model))
 
     def forward(self, x: Tensor, draws: Draws, padding: Tensor | None = None) -> Tensor:
@@ -33,10 +37,9 @@ class RandomPrefix(nn.Module):
         """
         rows = torch.arange(len(x), device=x.device)
         first = draws[rows, 0 if padding is None else padding]  # noise (B, n)
-        n = first.noise.shape[-1]
         prefix = (first.noise * PREFIX_VOCABULARY).long()
         if first.codes is not None:
-            pinned = (signs(first.codes, n) > 0) * (PREFIX_VOCABULARY - 1)
+            pinned = (signs(first.codes, self.width) > 0) * (PREFIX_VOCABULARY - 1)
             given = torch.ones_like(first.codes).bool() if first.given is None else first.given
             prefix = torch.where(given[:, None], pinned, prefix)
         both = torch.cat((F.embedding(prefix, self.weight), x), dim=1)
@@ -45,4 +48,4 @@ class RandomPrefix(nn.Module):
         index = torch.arange(both.shape[1], device=x.device)
         shift = index - padding[:, None]
         # padding may hold anything
-        return both[rows[:, None], torch.where((shift >= 0) & (shift < n), shift, index)]
+        return both[rows[:, None], torch.where((shift >= 0) & (shift < self.width), shift, index)]

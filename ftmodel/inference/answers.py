@@ -127,7 +127,7 @@ def score_answers(
     answers, lengths, rows = answers.to(device), lengths.to(device), rows.to(device)
     for name, x in (("lengths", lengths), ("rows", rows)):
         check_like(name, x, (len(answers),), prompts)
-    if draws is not None and not model.config.noise_width:
+    if draws is not None and model.noise_source is None:
         raise ValueError("draws: a baseline has no latent and takes None")
     read = partial(LowerHalf, model, prompts, padding, answers, lengths, rows)
     hidden = []
@@ -135,7 +135,7 @@ def score_answers(
         given: Iterable[Tensor | None] = [None] if draws is None else draws
         for noise in given:
             of_prompt = None if noise is None else noise[:, :p].to(device)
-            check_noise(model.config, prompts, of_prompt)
+            check_noise(model, prompts, of_prompt)
             lower = read(None if of_prompt is None else Draws(of_prompt))
             hidden.append(lower.predict(None, None))
     else:

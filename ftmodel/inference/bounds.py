@@ -59,7 +59,7 @@ def encode(
     latent, hidden = model.latent, None
     if latent is None:
         raise ValueError("model: a baseline has no encoder")
-    check_noise(model.config, tokens, noise)
+    check_noise(model, tokens, noise)
     at = model.positions(tokens, documents=documents)
     x = model.lower(tokens, at)
     o = model.encode(tokens, x, at)
@@ -131,7 +131,7 @@ def checked(
 
     def drawn() -> Tensor:
         noise = draw()
-        check_noise(model.config, inputs, noise)
+        check_noise(model, inputs, noise)
         return noise
 
     return drawn

@@ -183,8 +183,8 @@ def check_arguments(
         )
     if temperature < 0:
         raise ValueError(f"a temperature of {temperature} is negative")
-    pins = model.prefix is not None and isinstance(z, Pinned | Noise)
-    if model.latent is None and not (pins or isinstance(z, FromPrior)):
+    kinds = FromPrior if model.noise_source is None else FromPrior | Pinned | Noise
+    if model.latent is None and not isinstance(z, kinds):
         raise ValueError("a baseline has no z to pin")
     if isinstance(z, Codes) and model.config.latent.shared_codes:
         raise ValueError(
@@ -210,11 +210,11 @@ def prefill(
     (b, p), device = prompt.shape, prompt.device
     padding = padding.to(device) if padding is not None and padding.any() else None
     every = of_prompt = later = draws = r = None
-    if width := model.config.noise_width:
-        shape = b, p + n_new, width
+    if model.noise_source is not None:
+        shape = b, p + n_new, model.noise_source.width
         every = z.draws(shape, p, generator, padding).apply(lambda tensor: tensor.to(device))
         of_prompt = every[:, :p]
-        check_noise(model.config, prompt, of_prompt.noise)
+        check_noise(model, prompt, of_prompt.noise)
     if temperature:
         draws = token_draws(generator, b, n_new).to(device)
     cache = new_cache(model.config, p + n_new)

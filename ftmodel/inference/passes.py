@@ -51,7 +51,7 @@ def from_prior(
     also needs ``before`` (B, D), ``Output.hidden`` of the last token read. Other arguments as in
     ``FreeTransformer.forward``. Raises ValueError for a baseline and for noise of another shape.
     """
-    check_noise(model.config, tokens, noise)
+    check_noise(model, tokens, noise)
     start = cached(cache)
     at = at or model.positions(tokens, start)
     if before is not None and at.padding is not None:  # the first token has none before

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from ftmodel.cache import LayerCache, cached
 from ftmodel.config import ModelConfig
 from ftmodel.designs.injection import INJECTIONS
-from ftmodel.designs.noise import Draws
+from ftmodel.designs.noise import Draws, NoiseSource
 from ftmodel.designs.random_prefix import RandomPrefix
 from ftmodel.designs.sharing import at_starts, only_starts, token_before
 from ftmodel.model.latent import Latent
@@ -52,8 +52,14 @@ class FreeTransformer(nn.Module):
         self.readout = nn.Linear(config.d_model, vocab_size, bias=False)
         if config.tied:
             self.readout.weight = self.embedding.weight
-        self.prefix = RandomPrefix(config.d_model) if config.random_prefix else None
+        n = config.random_prefix
+        self.prefix = RandomPrefix(n, config.d_model) if n else None
         draw_weights(self, config)
+
+    @property
+    def noise_source(self) -> NoiseSource | None:
+        """The part that reads noise; None for a plain baseline."""
+        return self.latent or self.prefix
 
     def forward(
         self,
@@ -78,7 +84,7 @@ class FreeTransformer(nn.Module):
         """
         past = cached(cache)
         at = at or self.positions(tokens, past)
-        check_noise(self.config, tokens, noise, past)
+        check_noise(self, tokens, noise, past)
         x = self.lower(tokens, at, cache, None if noise is None else Draws(noise))
         if self.latent is None:
             return Output(self.upper(x, None, at, cache))
@@ -173,26 +179,24 @@ def draw_weights(model: nn.Module, config: ModelConfig) -> None:
         nn.init.normal_(parameter, std=std)
 
 
-def check_noise(config: ModelConfig, tokens: Tensor, noise: Tensor | None, past: int = 0) -> None:
-    """Raise ValueError unless ``noise`` (B, T, H) can sample z from the encoder of tokens (B, T),
-    after ``past`` tokens in a cache, or (B, T, n) the random prefix of a baseline. Any other
-    baseline takes None.
+def check_noise(
+    model: FreeTransformer, tokens: Tensor, noise: Tensor | None, past: int = 0
+) -> None:
+    """Raise ValueError unless ``noise`` (B, T, width) is what the model's noise source takes for
+    tokens (B, T) after ``past`` tokens in a cache. A model without a source takes None.
     """
-    shape = *tokens.shape, config.noise_width
-    if noise is None and (config.latent_bits or (config.random_prefix and not past)):
-        what = (
-            "a random prefix is drawn" if config.random_prefix else "a Free Transformer samples z"
-        )
-        raise ValueError(f"noise: {what} with noise {shape}, not None")
-    if noise is None:
+    source = model.noise_source
+    if source is None:
+        if noise is not None:
+            raise ValueError("noise: a baseline has no latent and takes None")
         return
-    if not config.noise_width:
-        raise ValueError("noise: a baseline has no latent and takes None")
+    shape = *tokens.shape, source.width
+    if noise is None:
+        if past and source.drawn_once:
+            return
+        raise ValueError(f"noise: {source.purpose} with noise {shape}, not None")
     check_like("noise", noise, shape, tokens)
     if not noise.is_floating_point():
         raise ValueError(f"noise: its type is {noise.dtype}, not a floating-point one")
     if past:
-        reader = (
-            "a random prefix must stand before" if config.random_prefix else "the encoder must read"
-        )
-        raise ValueError(f"cache: it holds {past} tokens, but {reader} from the first on")
+        raise ValueError(f"cache: it holds {past} tokens, but {source.reader} from the first on")

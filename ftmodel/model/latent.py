@@ -20,9 +20,13 @@ class Latent(nn.Module):
     uniform prior, and a table (2^H, D).
     """
 
+    drawn_once = False
+    purpose, reader = "a Free Transformer samples z", "the encoder must read"
+
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         design, bits = config.latent, config.latent_bits
+        self.width = bits
         self.encoder = ENCODERS[design.encoder](self, config)
         self.norm = nn.RMSNorm(config.d_model, eps=config.norm_eps)
         self.readout = nn.Linear(config.d_model, bits, bias=False)

@@ -156,6 +156,7 @@ class Planted:
         draw=lambda draws, *_: pack_bits(draws.noise < 0.5),
         prior=UniformPrior(None),
     )
+    noise_source = SimpleNamespace(width=1)
 
     def __init__(self, symbols, log_probs, encode=torch.zeros_like):
         """``log_probs``: of the next symbol (B, T, symbols), from z (B, T) up to each token;
