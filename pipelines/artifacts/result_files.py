@@ -1,10 +1,14 @@
-"""What the result files of all stages share: JSON of dataclasses, and results at a token budget."""
+"""What the result files of all stages share: JSON of dataclasses, results at a token budget, and
+results that wait until their stage is done.
+"""
 
 import json
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields, is_dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, fields, is_dataclass
 from enum import Enum
 from functools import cache, reduce
+from hashlib import sha256
 from math import nan
 from operator import getitem
 from pathlib import Path
@@ -14,10 +18,9 @@ from pydantic import TypeAdapter, ValidationError
 
 from pipelines.artifacts.run_spec import RunSpec
 from pipelines.config.derived import Budget
+from pipelines.config.load import REUSED, Frozen
 from pipelines.host.errors import UserError
-from pipelines.host.files import dumps, replace_file
-
-# Writes and reads the dataclasses of results as JSON files, and lists their numbers by name.
+from pipelines.host.files import alone, dumps, replace_file
 
 T = TypeVar("T")
 adapter_of: Any = cache(TypeAdapter)  # making one takes longer than reading a file with it
@@ -84,11 +87,10 @@ def flat_numbers(content: Any, separator: str = "/", prefix: str = "") -> dict[s
     return figures
 
 
-# Results of a run's model at one of its token budgets.
-
-
 @dataclass(frozen=True)
 class BudgetResult:
+    """Results of a run's model at one of its token budgets."""
+
     tokens: int  # trained on by then
     listed: int  # as configured
     annealed: bool
@@ -113,3 +115,44 @@ def late_tokens(of_seeds: Iterable[Sequence[BudgetResult]]) -> tuple[int, ...]:
     """
     found = {tuple(entry.tokens for entry in in_last_third(budgets)) for budgets in of_seeds}
     return found.pop() if len(found) == 1 else ()
+
+
+@dataclass
+class Unfinished:
+    """A stage's results that wait in ``folder`` until all of them are there and may be published.
+
+    They survive a kill, a full disk and a change of params.yaml that is then reverted.
+    """
+
+    folder: Path
+    frozen: Frozen | None = None  # the stage's settings when it started
+    used: set[Path] = field(default_factory=set)
+
+    def path(self, name: str, decisive: str) -> Path:
+        """The file of a result. ``decisive`` is all that the result depends on: whatever else it
+        says leads to another file.
+        """
+        self.folder.mkdir(parents=True, exist_ok=True)
+        path = self.folder / f"{name}-{sha256(decisive.encode()).hexdigest()}.json"
+        self.used.add(path)
+        return path
+
+    def check_settings(self, results: str) -> None:
+        """Raise UserError if params.yaml has changed; the message calls what waits ``results``."""
+        if self.frozen:
+            self.frozen.check(f"its {results} stay in {self.folder}{REUSED}")
+
+
+@contextmanager
+def unfinished(spec: RunSpec, stage: str, frozen: Frozen | None = None) -> Iterator[Unfinished]:
+    """Where a stage's results for a run wait, for one process at a time. A block that ends without
+    an error has published them: the files that it used are deleted, those of other settings and
+    checkpoints stay.
+    """
+    waiting = Unfinished(spec.beside_resume(stage), frozen)
+    with alone(waiting.folder):
+        yield waiting
+        for path in waiting.used:
+            path.unlink(missing_ok=True)
+        with suppress(OSError):  # not empty, or nothing was kept
+            waiting.folder.rmdir()

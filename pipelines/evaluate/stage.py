@@ -1,8 +1,6 @@
 """Stage `evaluate`: measure a trained run on held-out data."""
 
 import os
-import shutil
-from contextlib import suppress
 from dataclasses import asdict
 from functools import partial
 from math import isnan
@@ -13,15 +11,15 @@ import torch
 from ftmodel.model.free_transformer import FreeTransformer
 from ftmodel.model.objective import collapsed, kl_of_use
 from pipelines.artifacts import results
-from pipelines.artifacts.checkpoint import Manifest, hash_of, load_trained, remove_finished
+from pipelines.artifacts.checkpoint import Manifest, load_trained, remove_finished
 from pipelines.artifacts.curve import Curve, read_curve
-from pipelines.artifacts.result_files import read_json, write_json
+from pipelines.artifacts.result_files import read_json, unfinished, write_json
 from pipelines.artifacts.results import BudgetFigures, Details, EvaluationResult
 from pipelines.artifacts.run_spec import RunSpec
 from pipelines.artifacts.tokens.shards import Shards
 from pipelines.cluster.connection import here_or_on_a_worker
 from pipelines.config.data import Data
-from pipelines.config.load import REUSED, Frozen, freeze
+from pipelines.config.load import Frozen, freeze
 from pipelines.config.schema import EvaluationConfig
 from pipelines.evaluate import codes, generations, hidden_causes, target
 from pipelines.evaluate.bounds import DocumentScores, results_of, score, with_proposal
@@ -121,15 +119,11 @@ def measure_all(
     return evaluation, details
 
 
-def waiting_folder(spec: RunSpec, manifest: Manifest) -> Path:
-    """Where a checkpoint's figures wait until they are recorded. The name covers all that decides
-    what they are.
-    """
-    decisive = (
-        *(asdict(spec.experiment.evaluation), manifest.spec_hash, manifest.tracking_key),
-        *(manifest.data_hash, code_version("evaluate"), str(torch.__version__)),
-    )
-    return spec.beside_resume("evaluate") / hash_of(decisive)[:16]
+def decisive(spec: RunSpec, manifest: Manifest) -> str:
+    """All that a checkpoint's figures depend on."""
+    model = manifest.spec_hash, manifest.tracking_key, manifest.data_hash
+    code = code_version("evaluate"), str(torch.__version__)
+    return f"{model} {asdict(spec.experiment.evaluation)} {code}"
 
 
 def measure(spec: RunSpec, frozen: Frozen | None = None, clean_up: bool = True) -> None:
@@ -142,27 +136,24 @@ def measure(spec: RunSpec, frozen: Frozen | None = None, clean_up: bool = True) 
     name = spec.name
     model, manifest, shards = load_trained(spec)
     curve = read_curve(spec.results / "curve.csv")
-    waiting = waiting_folder(spec, manifest)
-    if (waiting / FILES[-1]).exists():
-        print(f"taken from {waiting}, where they were kept", flush=True)
-    else:
-        with full_memory(name, "evaluation.batch_tokens or evaluation.particles"):
-            evaluation, details = measure_all(spec, model, shards, curve)
-        details.manifest = manifest
-        waiting.mkdir(parents=True, exist_ok=True)
-        contents = evaluation, details, headline(evaluation)
-        for file, content in zip(FILES, contents, strict=True):
-            write_json(waiting / file, content)
-    if frozen:
-        frozen.check(f"its figures stay in {waiting}{REUSED}")
-    for file in FILES:
-        write_file(spec.results / file, (waiting / file).read_bytes())
-    if clean_up:
-        remove_finished(manifest)
-    sync_stage(spec)
-    shutil.rmtree(waiting)
-    with suppress(OSError):  # with others
-        waiting.parent.rmdir()
+    with unfinished(spec, "evaluate", frozen) as waiting:
+        version = decisive(spec, manifest)
+        kept = {file: waiting.path(Path(file).stem, version) for file in FILES}
+        if kept[FILES[-1]].exists():
+            print(f"taken from {waiting.folder}, where they were kept", flush=True)
+        else:
+            with full_memory(name, "evaluation.batch_tokens or evaluation.particles"):
+                evaluation, details = measure_all(spec, model, shards, curve)
+            details.manifest = manifest
+            contents = evaluation, details, headline(evaluation)
+            for path, content in zip(kept.values(), contents, strict=True):
+                write_json(path, content)
+        waiting.check_settings("figures")
+        for file, path in kept.items():
+            write_file(spec.results / file, path.read_bytes())
+        if clean_up:
+            remove_finished(manifest)
+        sync_stage(spec)
     evaluation = read_json(spec.results / FILES[0], EvaluationResult, "evaluate")
     if evaluation.calibration:
         print(f"{name}: {evaluation.calibration}")

@@ -3,10 +3,9 @@
 import gzip
 import json
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from functools import partial
-from hashlib import sha256
 from pathlib import Path
 from traceback import format_exc
 from typing import Any, TypeVar
@@ -14,7 +13,7 @@ from typing import Any, TypeVar
 import torch
 
 from pipelines.artifacts.checkpoint import Manifest, load_trained
-from pipelines.artifacts.result_files import parse_json, write_json
+from pipelines.artifacts.result_files import Unfinished, parse_json, unfinished, write_json
 from pipelines.artifacts.run_spec import RunSpec
 from pipelines.artifacts.suite_results import (
     SampledScore,
@@ -27,10 +26,10 @@ from pipelines.artifacts.suite_results import (
 from pipelines.cluster.connection import here_or_on_a_worker
 from pipelines.common.file_listing import words_of
 from pipelines.config.derived import Budget
-from pipelines.config.load import REUSED, Frozen, freeze
+from pipelines.config.load import Frozen, freeze
 from pipelines.config.suite import Suite, SuiteTask
 from pipelines.host.errors import UNWRITABLE, UserError, printable
-from pipelines.host.files import alone, dumps, replace_folder, write_file
+from pipelines.host.files import dumps, replace_folder, write_file
 from pipelines.host.machine import full_memory
 from pipelines.host.source_code import code_version
 from pipelines.suite.benchmark_data import fetched
@@ -40,27 +39,22 @@ from pipelines.suite.task_index import harness_version, version_of_ours
 from pipelines.suite.tasks import LoggedSample, Outcome, Skipped, run_task
 from pipelines.tracking.sync import sync_stage
 
-# Keeps the outcomes of a checkpoint's tasks until all are done.
-
 AnyOutcome = TypeVar("AnyOutcome", Outcome, SampledOutcome)
 RESULTS = {Outcome: TaskResult, SampledOutcome: SampledScore}  # what an outcome begins with
 
 
+@dataclass
 class Progress:
-    """The outcomes of a checkpoint's tasks so far, in files that survive a kill."""
+    """The outcomes of a checkpoint's tasks so far."""
 
-    def __init__(self, folder: Path, decisive: str) -> None:
-        self.folder, self.decisive = folder, decisive
-        self.used: set[Path] = set()
-        folder.mkdir(parents=True, exist_ok=True)
+    waiting: Unfinished
+    decisive: str
 
     def outcome(
         self, name: str, spec: SuiteTask, kind: type[AnyOutcome], make: Callable[[], AnyOutcome]
     ) -> AnyOutcome:
         """The outcome that is kept here, or a new one, which is then kept."""
-        key = sha256(f"{self.decisive} {spec}".encode()).hexdigest()
-        path = self.folder / f"{name}-{key}.json"
-        self.used.add(path)
+        path = self.waiting.path(name, f"{self.decisive} {spec}")
         if path.exists():
             try:
                 # no pydantic: a text of a benchmark may hold what is no Unicode character
@@ -75,13 +69,6 @@ class Progress:
         new, scores, log = outcome
         write_file(path, dumps([asdict(new), scores, log]))
         return outcome
-
-    def remove(self) -> None:
-        """Delete the outcomes that were used; other settings' and checkpoints' stay."""
-        for path in self.used:
-            path.unlink(missing_ok=True)
-        with suppress(OSError):  # not empty
-            self.folder.rmdir()
 
 
 SAMPLES = "suite_samples"
@@ -98,7 +85,6 @@ class Scored:
     sampled: dict[str, list[SampledOutcome]]  # several answers a prompt
     skipped: dict[str, str]  # why; for a task that failed, "failed: " and why
     tracebacks: dict[str, str]  # of tasks that failed
-    progress: Progress
 
     @contextmanager
     def apart(self, task: str, at: str) -> Iterator[None]:
@@ -156,15 +142,15 @@ def decisive(suite: Suite, manifest: Manifest, budget: Budget) -> str:
     return f"{model} {settings} {code} {data}"
 
 
-def score_checkpoint(spec: RunSpec, budget: Budget, folder: Path) -> Scored:
-    """Score a run's model at a budget; ``folder`` is for progress."""
+def score_checkpoint(spec: RunSpec, budget: Budget, waiting: Unfinished) -> Scored:
+    """Score a run's model at a budget; outcomes that are ``waiting`` need not be made again."""
     name, suite = spec.name, spec.experiment.suite
     whole = budget.listed == spec.run.tokens
     model, manifest, shards = load_trained(spec, None if whole else budget.listed)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     lm = FreeTransformerLM(model, shards.byte_tokenizer(), device, suite)
-    progress = Progress(folder, decisive(suite, manifest, budget))
-    scored = Scored(budget, manifest, lm.samples, {}, {}, {}, {}, progress)
+    progress = Progress(waiting, decisive(suite, manifest, budget))
+    scored = Scored(budget, manifest, lm.samples, {}, {}, {}, {})
     at = f" at {budget.listed:,} tokens" if spec.run.budgets else ""
     memory = "suite.batch_tokens or suite.samples"
     for task, settings in suite.tasks.items():
@@ -236,25 +222,21 @@ def write_scores(folder: Path, results: SuiteResults, final: Scored) -> None:
 
 def score_run(spec: RunSpec, frozen: Frozen | None = None) -> None:
     """Score a trained run; raises UserError, also if params.yaml has changed since ``frozen``."""
-    progress = spec.beside_resume("suite")
-    with alone(progress):
+    with unfinished(spec, "suite", frozen) as waiting:
         series: list[Scored] = []
         # the whole run first: its figures matter most if the stage is cut short
         for budget in reversed(spec.budgets):
-            series.insert(0, score_checkpoint(spec, budget, progress))
+            series.insert(0, score_checkpoint(spec, budget, waiting))
         results = suite_results(spec, series)
-        if frozen:
-            frozen.check(f"its scores stay in {progress}{REUSED}")
+        waiting.check_settings("scores")
         write_scores(spec.results, results, series[-1])
         sync_stage(spec)
         failed = dict.fromkeys(task for scored in series for task in scored.tracebacks)
         if spec.experiment.suite.strict and failed:
             raise UserError(
                 f"suite.strict: failed: {', '.join(failed)} (why: {spec.results}/suite.json); the "
-                f"scores of the others stay in {progress}"
+                f"scores of the others stay in {waiting.folder}"
             )
-        for scored in series:
-            scored.progress.remove()
 
 
 def main(name: str) -> None:

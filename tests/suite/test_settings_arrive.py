@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from pipelines.artifacts.result_files import Unfinished
 from pipelines.artifacts.run_spec import RunSpec
 from pipelines.artifacts.suite_results import TaskResult
 from pipelines.config.suite import Scoring
@@ -97,7 +98,7 @@ def test_tasks_that_are_named_are_answered_several_times_and_with_no_samples_non
     for name in ("FreeTransformerLM", "decisive"):
         monkeypatch.setattr(stage, name, Mock(return_value="decisive"))
     monkeypatch.setattr(stage.FreeTransformerLM, "return_value", Mock(samples=1))
-    stage.score_checkpoint(spec, spec.budgets[-1], tmp_path)
+    stage.score_checkpoint(spec, spec.budgets[-1], Unfinished(tmp_path))
     suite = spec.experiment.suite
     assert ran == [(name, task, suite) for name, task in suite.tasks.items()] and made == sampled
 

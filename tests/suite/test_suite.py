@@ -13,6 +13,7 @@ import yaml
 
 from pipelines import inputs
 from pipelines.artifacts.checkpoint import load_model
+from pipelines.artifacts.result_files import Unfinished
 from pipelines.artifacts.run_spec import RunSpec
 from pipelines.artifacts.suite_results import TaskResult
 from pipelines.config import derived
@@ -215,14 +216,15 @@ def kept(tmp_path, monkeypatch):
     given["budget"] = derived.budgets(experiment, experiment.runs[RUN])[0]
 
     def ask(name="words", spec=SPEC, **changes):
-        return is_kept(Progress(Path("kept/here"), decisive(**given | changes)), spec, name)
+        progress = Progress(Unfinished(Path("kept/here")), decisive(**given | changes))
+        return is_kept(progress, spec, name)
 
     assert [ask(), ask()] == [False, True]
     return ask, given
 
 
 @rejects("Progress.outcome: spec«→.task»}", "kept scores of other shots or metrics")
-@rejects("stage.decisive: «, manifest.tracking_key→»,", "scores of an earlier training")
+@rejects("suite.stage.decisive: «, manifest.tracking_key→»,", "scores of an earlier training")
 def test_each_setting_of_the_suite_the_task_the_model_and_the_budget_decides_what_is_kept(kept):
     """But for the suite's name, its other tasks, and what becomes of failures."""
     ask, given = kept
@@ -236,7 +238,7 @@ def test_each_setting_of_the_suite_the_task_the_model_and_the_budget_decides_wha
     assert ask()
 
 
-@rejects("stage.decisive: , «harness_version(),→»", "scores by another harness")
+@rejects("suite.stage.decisive: , «harness_version(),→»", "scores by another harness")
 def test_what_was_kept_of_other_code_versions_or_data_is_not_taken(kept, monkeypatch, tmp_path):
     ask, _ = kept
     shutil.copytree(ROOT / "tasks", tmp_path / "edited")
@@ -265,9 +267,9 @@ def test_what_was_kept_of_other_code_versions_or_data_is_not_taken(kept, monkeyp
     [b"", b"\xff", b"[1, 2, 3]", b'[{"value": "a"}, null, []]', b"[{}, null, []]", b"[" * 5000],
 )
 def test_a_damaged_outcome_is_scored_again(content, tmp_path, capsys):
-    progress = Progress(tmp_path / "baseline.suite", "decisive")
+    progress = Progress(Unfinished(tmp_path / "baseline.suite"), "decisive")
     assert [is_kept(progress, SPEC), is_kept(progress, SPEC)] == [False, True]
-    (path,) = progress.used
+    (path,) = progress.waiting.used
     path.write_bytes(content)
     assert not is_kept(progress, SPEC)
     assert " words " in capsys.readouterr().out
