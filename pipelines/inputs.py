@@ -110,7 +110,7 @@ def note_suite(suite: Any) -> None:
     pairs |= {f"{named[name]} generates answers" for name in drawn}
     before = loads(path.read_bytes()) if path.exists() else {"known": []}
     if not pairs <= {*before["known"]}:
-        from pipelines.suite.task_index import check_file, check_names
+        from pipelines.suite.task_index import check_file, check_names  # imports much
 
         check_names(named)
         for name in tasks:

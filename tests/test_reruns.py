@@ -33,7 +33,7 @@ def project(tmp_path_factory):
         patch.setattr(source_code, "ROOT", project.folder)
         patch.setattr(_yaml, "parse_yaml", parse_once)
         call("compose", *COMPOSED)
-        inputs.main()
+        inputs.main.callback()
         with Repo(".") as repo:
             for out in (out for stage in repo.index.stages for out in stage.outs):
                 path = Path(out.fs_path)
@@ -181,11 +181,11 @@ def extended(text):
 def test_an_edit_of_code_runs_again_the_stages_whose_results_it_decides(capsys, path, stages):
     version = version_of_training()
     with edited(path, extended):
-        inputs.main()
+        inputs.main.callback()
         said = capsys.readouterr().out
         status = groups(changed_stages())
         assert (version_of_training() != version) == ("train" in stages)
-    inputs.main()
+    inputs.main.callback()
     assert status == set(stages)
     assert said == f"code changed: {path}; this runs again: {', '.join(stages)}\n"
 
@@ -197,12 +197,12 @@ def test_comments_docstrings_and_what_is_shown_while_training_run_nothing_again(
         for package in ("ftmodel", "pipelines"):
             for path in sorted(Path(package).rglob("*.py")):
                 edits.enter_context(edited(path, documented))
-        for name in ("stage", "distributed", "progress", "held_out", "../tracking/live"):
+        for name in ("stage", "distributed", "monitoring", "../tracking/live"):
             edits.enter_context(edited(f"pipelines/train/{name}.py", extended))
-        inputs.main()
+        inputs.main.callback()
         assert changed_stages() == set()
         assert version_of_training() == version
-    inputs.main()
+    inputs.main.callback()
     assert capsys.readouterr().out == ""
 
 

@@ -133,7 +133,7 @@ KINDS: dict[str, type[Part]] = {kind.source: kind for kind in get_args(Part)}
 
 def sources() -> dict[str, type[Data]]:
     """The dataclass of a data entry, by its ``source``."""
-    from ftmodel.synthetic import PROCESSES
+    from ftmodel.synthetic import PROCESSES  # imports torch: workers need no names
 
     return {**dict.fromkeys(PROCESSES, ProcessData), "text": TextData}
 

@@ -3,6 +3,7 @@
 Worker processes import this module and what it needs, so it stays light: no torch, no omegaconf.
 """
 
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,10 +12,36 @@ import numpy as np
 from tokenizers import Tokenizer
 
 from pipelines.artifacts import corpus
-from pipelines.artifacts.tokens.byte_tokenizer import ByteTokenizer
+from pipelines.artifacts.tokens.byte_tokenizer import (
+    ByteTokenizer,
+)
 from pipelines.artifacts.tokens.token_file import Ids, Shard, write_tokens
 from pipelines.host.errors import UserError
-from pipelines.tokenize.vocabulary import pieces
+
+# Cuts long texts into pieces that are encoded one by one, on several cores.
+
+PIECE = 1 << 16  # bytes, at most
+LINE_END = re.compile(rb"[0-9A-Za-z](?=\n)")
+
+
+def pieces(text: bytes) -> Iterator[bytes]:
+    """Cut a text into pieces of at most PIECE bytes, if possible where a line ends in a letter or
+    digit. The usual patterns cut there as well, so the tokens equal the whole text's.
+    """
+    start = 0
+    while len(text) - start > PIECE:
+        stop = start + PIECE
+        line_ends = [match.end() for match in LINE_END.finditer(text, start, stop)]
+        if line_ends:
+            stop = line_ends[-1]
+        else:
+            while stop > start + PIECE - 3 and text[stop] & 0xC0 == 0x80:  # inside a character
+                stop -= 1
+        yield text[start:stop]
+        start = stop
+    if start < len(text):
+        yield text[start:]
+
 
 ENCODED_BYTES = 1 << 20  # encoded at once, at least
 

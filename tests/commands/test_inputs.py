@@ -163,12 +163,12 @@ def test_changed_code_is_named_with_the_stages_that_run_again(
 ):
     monkeypatch.setattr(inputs, "note_code", NOTE_CODE)
     looked(x=text(FOLDER))
-    copies = [tmp_path / "data/inputs/code/ftmodel/model" / name for name in ("a.py", "mapper.py")]
+    copies = [tmp_path / "data/inputs/code/ftmodel/model" / name for name in ("a.py", "latent.py")]
     copies[0].write_text("")  # of a file that is gone
     copies[1].write_text("an older version")
     looked(x=text(FOLDER))
     said = capsys.readouterr().out
-    assert "ftmodel/model/a.py, ftmodel/mapper.py" in said and said.endswith(": train\n")
+    assert "ftmodel/model/a.py, ftmodel/model/latent.py" in said and said.endswith(": train\n")
     for i in range(8):
         (copies[0].parent / f"b{i}.py").write_text("")
     looked(x=text(FOLDER))

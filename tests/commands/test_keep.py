@@ -155,5 +155,5 @@ def test_the_command_names_what_was_set_and_composes_it_again(conf, name, change
         assert printed == command
     else:
         assert '+arms={extra:{data:"target"' in printed and "extra_s0" not in printed
-    overrides = shlex.split(printed.removeprefix(f"make repro EXPERIMENT={name}"))[4:]
+    overrides = shlex.split(printed.removeprefix(f"make repro EXPERIMENT={name}"))[3:]
     assert compose_config([f"experiment={name}", *overrides]) == composed

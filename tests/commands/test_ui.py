@@ -43,7 +43,7 @@ def test_a_port_that_is_taken_is_one_line():
 def test_a_server_that_hangs_is_one_line_and_is_ended(workspace, monkeypatch, capsys):
     hanging = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
     monkeypatch.setattr(ui, "serve", lambda port: hanging)
-    monkeypatch.setattr(ui.requests.Session, "get", Mock(side_effect=requests.ReadTimeout))
+    monkeypatch.setattr(requests.Session, "get", Mock(side_effect=requests.ReadTimeout))
     monkeypatch.setattr(ui.signal, "signal", Mock())
     with pytest.raises(UserError, match="MLflow did not start at"):
         ui.main.callback(5001)

@@ -48,7 +48,7 @@ def test_a_file_that_is_not_there_is_a_bug(tmp_path):
 )
 def test_a_reader_who_has_seen_enough_is_no_bug(work, code, said):
     """`ftlab … | head`; but a pipe to another process that breaks is one."""
-    program = f"from pipelines.common import errors\ndef main():\n    {work}\nerrors.run(main)"
+    program = f"from pipelines.host import errors\ndef main():\n    {work}\nerrors.run(main)"
     read, write = os.pipe()
     if code == 141:
         os.close(read)

@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[2]
 PACKAGES = ("pipelines", "ftmodel", "hydra_plugins", "perf")
 PRINTS = r"""
 import sys
-from pipelines.common import errors
+from pipelines.host import errors
 
 def main():
     print("\u03ba", sys.argv[1])

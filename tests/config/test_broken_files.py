@@ -61,7 +61,9 @@ def test_a_broken_params_yaml_is_named(tmp_path, monkeypatch, content, words):
 def test_stage_sources_names_a_broken_params_yaml_too(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("params.yaml").write_bytes(b"a: &a [*a]")
-    assert refusal(lambda: inputs.main()).startswith("params.yaml: line 1: *a contains itself")
+    assert refusal(lambda: inputs.main.callback()).startswith(
+        "params.yaml: line 1: *a contains itself"
+    )
 
 
 def test_missing_params_say_what_to_run(tmp_path):

@@ -369,7 +369,7 @@ def threads(function, count, cores):
 @pytest.mark.parametrize(
     ("tasks", "slow"),
     [
-        (["data.segments", "data.duplicates", "data.part_files", "data.__main__"], ["torch"]),
+        (["data.segments", "data.duplicates", "data.mixture", "data.__main__"], ["torch"]),
         (["tokenize.encode", "tokenize.__main__"], ["torch", "omegaconf"]),
     ],
 )

@@ -137,7 +137,7 @@ def noted(tmp_path):
     part = vars(Distributions())
     data = {"x": {"source": "text", "parts": {"p": part}}}
     (tmp_path / "params.yaml").write_text(yaml.safe_dump({"data": data}))
-    inputs.main()
+    inputs.main.callback()
     return json.loads((tmp_path / "data/inputs/x/text.json").read_bytes())
 
 

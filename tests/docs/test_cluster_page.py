@@ -16,7 +16,7 @@ from tests.support.commands import call
 from tests.support.settings import composed_by_hydra as composed
 
 PAGE, OTHER_PAGE = ((ROOT / f"docs/{name}.md").read_text() for name in ("cluster", "performance"))
-SHOWN = r"^\$ python -m pipelines\.plan (.*)\n((?:.*\n)*?)```"
+SHOWN = r"^\$ ftlab plan (.*)\n((?:.*\n)*?)```"
 COMMANDS = re.findall(SHOWN, PAGE, re.MULTILINE)
 SCALING = re.findall(SHOWN, OTHER_PAGE, re.MULTILINE)
 VOCABULARY = 1 << 17

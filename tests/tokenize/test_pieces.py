@@ -4,7 +4,7 @@ import pytest
 from hypothesis import example, given, strategies as st
 
 from pipelines.tokenize import vocabulary as pieces_module
-from pipelines.tokenize.vocabulary import pieces
+from pipelines.tokenize.encode import pieces
 from tests.support.tokenizers import MIXED, TEXT, byte_tokenizer, encode, every_style
 
 

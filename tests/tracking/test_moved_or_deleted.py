@@ -75,7 +75,7 @@ def test_an_experiment_deleted_while_a_run_goes_on_is_restored_by_the_next_try(p
     client, (known,) = tracked_runs()
     run.add("late", {"figure": 1.0}, 1, run.started)
     with pytest.MonkeyPatch.context() as patch:  # between two calls of a sync
-        patch.setattr(tracking_sync.store, "experiment_id", lambda name: known.info.experiment_id)
+        patch.setattr(sync.store, "experiment_id", lambda name: known.info.experiment_id)
         client.delete_experiment(known.info.experiment_id)
         with pytest.raises(MlflowException):
             sync(run)
