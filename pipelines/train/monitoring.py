@@ -1,4 +1,6 @@
-"""Shows progress while training goes on; nothing here decides a result."""
+"""What is shown while training goes on: a bar, a warning of a collapse, figures of held-out text.
+Nothing here changes a weight.
+"""
 
 from collections.abc import Callable
 from functools import partial
@@ -25,6 +27,15 @@ from pipelines.train.core.callbacks import CurveCallback, StepCallback
 from pipelines.train.core.module import TrainingModule
 
 NOT_IN_BAR = ("gradient_norm", "bits_in_use", "held_out")  # of the curve: there is no room
+# held-out evaluation
+SHARE = 0.03  # of the tokens trained on since the last evaluation
+PARTICLES = 4
+WINDOWS_PER_FILTER = 4  # one window in so many is filtered: filters take longer
+# scored at once. No setting: noise is drawn batch by batch, so a resumed run would have other noise
+TOKENS_AT_ONCE = 4096
+
+Draw = Callable[[], Tensor]
+Score = Callable[[Tensor, Tensor, Tensor, Draw], Tensor]  # sums of nats, of a batch of windows
 
 
 class Progress(StepCallback):
@@ -33,7 +44,9 @@ class Progress(StepCallback):
     """
 
     def __init__(self, curve: CurveCallback, name: str, steps: int) -> None:
-        self.curve, self.name, self.steps = curve, name, steps
+        self.curve = curve
+        self.name = name
+        self.steps = steps
         self.bar: Bar | None = None
 
     def on_train_start(self, trainer: L.Trainer, module: L.LightningModule) -> None:
@@ -72,7 +85,10 @@ class CollapseWarning(StepCallback):
 
     def __init__(self, tracking: Tracking, curve: CurveCallback, kappa: float, steps: int) -> None:
         """``steps`` counts the whole training."""
-        self.tracking, self.curve, self.kappa, self.steps = tracking, curve, kappa, steps
+        self.tracking = tracking
+        self.curve = curve
+        self.kappa = kappa
+        self.steps = steps
         self.warned = False
 
     def on_step(self, trainer: L.Trainer) -> None:
@@ -90,16 +106,10 @@ class CollapseWarning(StepCallback):
             )
 
 
-# Held-out evaluation during training; it changes no weight.
-
-SHARE = 0.03  # of the tokens trained on since the last evaluation
-PARTICLES = 4
-WINDOWS_PER_FILTER = 4  # one window in so many is filtered: filters take longer
-# scored at once. No setting: noise is drawn batch by batch, so a resumed run would have other noise
-TOKENS_AT_ONCE = 4096
-
-Draw = Callable[[], Tensor]
-Score = Callable[[Tensor, Tensor, Tensor, Draw], Tensor]  # sums of nats, of a batch of windows
+def held_out_steps(spec: RunSpec, every_tokens: int) -> range:
+    """The steps after which held-out windows are scored."""
+    every = every_tokens // spec.batch_tokens
+    return range(every, spec.steps + 1, every)
 
 
 def fixed_part(spec: RunSpec, shards: Shards, every_tokens: int) -> Tensor:
@@ -179,35 +189,47 @@ def draw(rng: torch.Generator, shape: tuple[int, ...], device: torch.device) -> 
 class HeldOut(StepCallback):
     """Logs ``held_out_figures`` after every so many steps, as ``held_out_<name>_bits``.
 
-    It comes before CurveCallback, whose row ends there, so that the row, and the checkpoint that is
-    written next, have the figures: Lightning would validate after both. Its time does not count as
-    training's. All workers score the same.
+    A row of the curve must end there. This callback comes before CurveCallback, so that the row,
+    and the checkpoint that is written next, have the figures: Lightning would validate after both.
+    All workers score the same.
     """
 
-    def __init__(self, spec: RunSpec, shards: Shards, curve: CurveCallback, every: int) -> None:
-        """``every`` counts tokens. Raises UserError as ``fixed_part`` does."""
-        self.tokens, self.seed = fixed_part(spec, shards, every), spec.run.seed
-        self.every = every // spec.batch_tokens  # steps
+    def __init__(
+        self,
+        spec: RunSpec,
+        shards: Shards,
+        every_tokens: int,
+        leave_out: Callable[[float], None],
+    ) -> None:
+        """``leave_out`` is told the seconds that an evaluation took, which are not training's.
+        Raises UserError as ``fixed_part`` does.
+        """
+        self.tokens = fixed_part(spec, shards, every_tokens)
+        self.steps = held_out_steps(spec, every_tokens)
+        self.leave_out = leave_out
+        self.name = spec.name
+        self.seed = spec.run.seed
+        self.end_of_text = shards.metadata.end_of_text
         self.rows = max(1, TOKENS_AT_ONCE // spec.config.context)
-        self.curve, self.name, self.end_of_text = curve, spec.name, shards.metadata.end_of_text
-        curve.ends |= set(range(self.every, spec.steps + 1, self.every))
-        self.began, self.took = perf_counter(), 0.0
+        self.began_at = perf_counter()
+        self.seconds = 0.0
 
     def on_step(self, trainer: L.Trainer) -> None:
-        if self.step % self.every:
+        if self.step not in self.steps:
             return
-        module, start = trainer.lightning_module, perf_counter()
+        start = perf_counter()
+        module = trainer.lightning_module
         assert isinstance(module, TrainingModule)
         with torch.compiler.set_stance("force_eager"):  # nothing is compiled anew for it
             tokens = self.tokens.to(module.device)
             figures = held_out_figures(module.model, tokens, self.end_of_text, self.seed, self.rows)
         for name, bits in figures.items():
             module.log(f"held_out_{name}_bits", bits)
-        took = perf_counter() - start
-        self.curve.since += took
-        self.took += took
+        seconds = perf_counter() - start
+        self.leave_out(seconds)
+        self.seconds += seconds
 
     def on_train_end(self, trainer: L.Trainer, module: L.LightningModule) -> None:
-        share = self.took / (perf_counter() - self.began)
+        share = self.seconds / (perf_counter() - self.began_at)
         if trainer.is_global_zero:
             say(f"{self.name}: {share:.1%} of the time went into held-out evaluation")

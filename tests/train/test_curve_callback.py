@@ -20,7 +20,7 @@ SEGMENT = Segment(Budget(80, 10, True), 7, {})  # leaves the trunk at step 7
 
 def make(watch=None, kappa=0.0):
     """A row ends every fourth step, and where the trunk is left."""
-    return CurveCallback(SEGMENT, 4, {7}, BATCH, watch, kappa)
+    return CurveCallback(SEGMENT, 4, {7}, BATCH, kappa, watch)
 
 
 def fake_trainer(logged, world_size=1):
@@ -62,7 +62,10 @@ def train(monkeypatch):
 
 
 @rejects("CurveCallback.make_row: «.mean()→[-1]» for", "of the steps of a row the last alone")
-@rejects("CurveCallback.make_row: =«steps→self.step»", "the speed of a row from the beginning on")
+@rejects(
+    "CurveCallback.make_row: = «self.steps_since→self.step» *",
+    "the speed of a row from the beginning on",
+)
 def test_a_row_is_the_mean_of_its_steps_and_those_of_the_trunk_alone_are_told(train):
     """KL in bits, the rest in nats, speed in tokens of the row's own steps."""
     watched, recorded = [], []
@@ -80,6 +83,17 @@ def test_a_row_is_the_mean_of_its_steps_and_those_of_the_trunk_alone_are_told(tr
     assert [row.tokens_per_second for row in rows] == [BATCH / 2] * 3
     assert [row.learning_rate for row in rows] == [0.1] * 3
     assert watched == recorded == [row.figures() for row in rows[:2]]
+
+
+def test_time_that_is_left_out_counts_for_no_speed(train):
+    """Four of the eight seconds since the last row."""
+    callback = make()
+    trainer = train(callback)
+    trainer.global_step = 12
+    callback.leave_out(4.0)
+    callback.steps_since = 4
+    trainer.lightning_module.logged |= {name: [torch.tensor(1.0)] for name in ("loss", "ce")}
+    assert callback.make_row(trainer).tokens_per_second == 4 * BATCH / (8 - 4)
 
 
 def test_rows_are_means_over_all_workers(train):

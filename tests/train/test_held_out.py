@@ -16,7 +16,13 @@ from pipelines.host.errors import UserError
 from pipelines.host.paths import tokens_folder
 from pipelines.train import monitoring
 from pipelines.train.core.module import TrainingModule
-from pipelines.train.monitoring import HeldOut, fixed_part, held_out_figures, segments_of
+from pipelines.train.monitoring import (
+    HeldOut,
+    fixed_part,
+    held_out_figures,
+    held_out_steps,
+    segments_of,
+)
 from tests.support.mutants import rejects
 from tests.support.training import RUN
 
@@ -113,9 +119,9 @@ def test_windows_are_scored_every_so_many_steps_which_counts_as_no_training(
     config, run = SimpleNamespace(context=context), SimpleNamespace(seed=5)
     spec = SimpleNamespace(batch_tokens=10, config=config, run=run, steps=steps, name="run")
     shards = SimpleNamespace(metadata=SimpleNamespace(end_of_text=3))
-    curve = SimpleNamespace(ends={7}, since=100.0)
-    callback = HeldOut(spec, shards, curve, 59)
-    assert curve.ends == {7, *range(5, steps + 1, 5)}
+    assert [*held_out_steps(spec, 59)] == [*range(5, steps + 1, 5)]
+    left_out = []
+    callback = HeldOut(spec, shards, 59, left_out.append)
     trainer = SimpleNamespace(lightning_module=module, global_step=0, is_global_zero=first)
     callback.on_train_start(trainer, module)
     for step in range(1, 11):
@@ -124,7 +130,7 @@ def test_windows_are_scored_every_so_many_steps_which_counts_as_no_training(
         logged = [call.args for call in module.log.call_args_list]
         figures = [("held_out_bound_bits", 1.5), ("held_out_kl_bits", 0.5)]
         assert logged == figures * (step // 5)
-        assert curve.since == 100.0 + 2 * (step // 5)
+        assert left_out == [2.0] * (step // 5)
     clock.now = 108.0
     callback.on_train_end(trainer, module)
     said = "run: 50.0% of the time went into held-out evaluation\n"

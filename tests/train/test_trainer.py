@@ -186,7 +186,7 @@ class Scoring(L.Callback):
 
 
 @arrives("evaluation", "every_tokens")
-@rejects("SegmentTraining.build_callbacks: «insert(0,→append(»", "figures in the row after")
+@rejects("build_callbacks: callbacks.«append(→insert(0, »curve)", "figures in the row after")
 @pytest.mark.parametrize("name", [RUN, "baseline"])
 @pytest.mark.parametrize("tracked", [False, True])
 @pytest.mark.parametrize("scored", [False, True])
@@ -207,7 +207,8 @@ def test_rank_0_has_more_callbacks_and_checkpoints_come_last(monkeypatch, name, 
     if tracked:
         assert (others[-1].curve, others[-1].name, others[-1].steps) == (curve, name, 20)
     if scored:
-        assert callbacks[0].given == (training.spec, SHARDS, curve, 5200)
+        assert callbacks[0].given == (training.spec, SHARDS, 5200, curve.leave_out)
+        assert curve.ends == {10, 20}
     assert curve.record == (training.tracking.log_row if tracked else None)
     assert (curve.watch, curve.kappa) == (training.watch, 0.125 if name == RUN else 0.0)
     assert (checkpoints.root, checkpoints.seconds) == (MANIFEST.resume, 20.0)

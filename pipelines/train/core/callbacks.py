@@ -1,4 +1,8 @@
-"""Callbacks that are called once per optimizer step."""
+"""What happens after each optimizer step: a row of the training curve, a checkpoint.
+
+CurveCallback averages what the module logs into rows. Checkpoints decides when checkpoints are
+written, what of ours they hold, and which are deleted; WholeFiles writes them.
+"""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -34,8 +38,6 @@ class StepCallback(L.Callback):
         """Called after each optimizer step."""
 
 
-# The training curve: what the module logs, averaged over the steps of a row.
-
 Watch = Callable[[dict[str, float]], None]
 
 
@@ -54,14 +56,20 @@ class CurveCallback(StepCallback):
         every: int,
         ends: set[int],
         batch_tokens: int,
-        watch: Watch | None,
         kappa: float,
+        watch: Watch | None = None,
+        record: Watch | None = None,
     ) -> None:
-        """``kappa``: KL of a latent in use, bits per token (see kl_of_use); 0 if not known."""
+        """``kappa``: KL of a latent in use, bits per token (see kl_of_use); 0 if not known.
+        ``record`` is called with a resumed run's earlier rows, too.
+        """
+        self.segment = segment
+        self.every = every
+        self.ends = ends
+        self.batch_tokens = batch_tokens
         self.kappa = kappa
-        self.segment, self.every, self.ends = segment, every, ends
-        self.batch_tokens, self.watch = batch_tokens, watch
-        self.record: Watch | None = None  # called with a resumed run's earlier rows, too
+        self.watch = watch
+        self.record = record
         self.rows: Curve = []
         self.steps_since = 0
 
@@ -85,6 +93,10 @@ class CurveCallback(StepCallback):
         self.since = perf_counter()
         for row in self.rows:
             self.log_row(row)
+
+    def leave_out(self, seconds: float) -> None:
+        """Leave ``seconds`` out of the time that the steps of the current row take."""
+        self.since += seconds
 
     def on_step(self, trainer: L.Trainer) -> None:
         self.steps_since += 1
@@ -110,8 +122,9 @@ class CurveCallback(StepCallback):
         if "skipped_steps" in mean:
             mean["skipped_steps"] = round(mean["skipped_steps"] * len(stacks["skipped_steps"]))
         now = perf_counter()
-        seconds, steps = now - self.since, self.steps_since
-        self.since, self.steps_since = now, 0
+        tokens_per_second = self.steps_since * self.batch_tokens / (now - self.since)
+        self.since = now
+        self.steps_since = 0
         return CurveRow(
             step=self.step,
             tokens=self.step * self.batch_tokens,
@@ -120,7 +133,7 @@ class CurveCallback(StepCallback):
             kl_bits=mean.pop("kl") / LN2 if "kl" in mean else None,
             hinge_nats=mean.pop("hinge", None),
             learning_rate=trainer.optimizers[0].param_groups[0]["lr"],
-            tokens_per_second=steps * self.batch_tokens / seconds,
+            tokens_per_second=tokens_per_second,
             others=mean,
         )
 
@@ -135,9 +148,6 @@ def over_workers(trainer: L.Trainer, values: list[Tensor]) -> list[Tensor]:
         return values
     stacked = torch.stack([value.to(trainer.strategy.root_device) for value in values])
     return list(trainer.strategy.reduce(stacked, reduce_op="mean"))
-
-
-# Decides when and how checkpoints are written, what of ours they hold, and which are deleted.
 
 
 class Checkpoints(StepCallback):
@@ -158,9 +168,13 @@ class Checkpoints(StepCallback):
         padding: dict[str, Tensor],
     ) -> None:
         """``padding`` is the parent's; a checkpoint that training goes on from replaces it."""
-        self.root, self.seconds, self.segment = root, seconds, segment
-        self.manifest, self.padding = manifest, padding
-        self.written, self.wait = perf_counter(), seconds
+        self.root = root
+        self.seconds = seconds
+        self.segment = segment
+        self.manifest = manifest
+        self.padding = padding
+        self.written_at = perf_counter()
+        self.wait = seconds
 
     def on_save_checkpoint(
         self, trainer: L.Trainer, module: L.LightningModule, checkpoint: dict[str, Any]
@@ -168,8 +182,10 @@ class Checkpoints(StepCallback):
         checkpoint |= self.entries()
 
     def entries(self) -> dict[str, Any]:
-        padding = {PADDING: self.padding} if self.padding else {}
-        return {ENTRY: self.manifest.entry, **padding}
+        entries: dict[str, Any] = {ENTRY: self.manifest.entry}
+        if self.padding:
+            entries[PADDING] = self.padding
+        return entries
 
     def on_load_checkpoint(
         self, trainer: L.Trainer, module: L.LightningModule, checkpoint: dict[str, Any]
@@ -180,7 +196,7 @@ class Checkpoints(StepCallback):
         if self.step in self.segment.keep:
             self.keep(trainer, budget_path(self.root, self.segment.keep[self.step]))
         leaves_trunk = self.step == self.segment.trunk and not self.segment.last
-        if leaves_trunk or self.agreed(trainer, perf_counter() - self.written >= self.wait):
+        if leaves_trunk or self.agreed(trainer, perf_counter() - self.written_at >= self.wait):
             self.save(trainer)
 
     def agreed(self, trainer: L.Trainer, due: bool) -> bool:
@@ -201,9 +217,9 @@ class Checkpoints(StepCallback):
             for cut_short in folder.glob("*.partial"):  # by a kill
                 cut_short.unlink()
         trainer.save_checkpoint(target, weights_only=False)
-        self.written = perf_counter()
+        self.written_at = perf_counter()
         if self.seconds:
-            self.wait = max(self.seconds, 20 * (self.written - start))
+            self.wait = max(self.seconds, 20 * (self.written_at - start))
         if trainer.is_global_zero:
             # later ones are there where a smaller budget was lost, and is trained for again
             known = [path for path in numbered(folder) if int(path.stem) <= trainer.global_step]

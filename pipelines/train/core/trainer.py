@@ -34,7 +34,7 @@ from pipelines.train.core.callbacks import Checkpoints, CurveCallback, Watch, Wh
 from pipelines.train.core.module import NonFinite, TrainingModule
 from pipelines.train.core.parent import copied, start_from_parent
 from pipelines.train.core.segments import Segment, Start, find_start, row_ends, segments
-from pipelines.train.monitoring import CollapseWarning, HeldOut, Progress
+from pipelines.train.monitoring import CollapseWarning, HeldOut, Progress, held_out_steps
 
 CHECKPOINT_SECONDS = 20.0
 ROWS = 150  # of the training curve, at most, but for those that end for another reason
@@ -141,28 +141,36 @@ class SegmentTraining:
         return batches_from(self.start.step, batches)
 
     def build_callbacks(self, shards: Shards) -> list[L.Callback]:
+        """The callbacks, in the order in which Lightning calls them after each step."""
         spec, kappa_bits = self.spec, self.spec.run.kappa_bits
-        every = -(-spec.steps // ROWS)
+        held_out_tokens = spec.experiment.evaluation.every_tokens
         ends = row_ends(self.segment, segments(spec))
+        if held_out_tokens:
+            ends |= {*held_out_steps(spec, held_out_tokens)}
         kappa = 0.0 if kappa_bits is None else kl_of_use(spec.config, kappa_bits)
-        curve = CurveCallback(self.segment, every, ends, spec.batch_tokens, self.watch, kappa)
-        if self.tracking:
-            curve.record = self.tracking.log_row
-        callbacks: list[L.Callback] = [curve]
-        if held_out := spec.experiment.evaluation.every_tokens:
-            callbacks.insert(0, HeldOut(spec, shards, curve, held_out))
-        if self.tracking:
+        curve = CurveCallback(
+            self.segment,
+            every=-(-spec.steps // ROWS),
+            ends=ends,
+            batch_tokens=spec.batch_tokens,
+            kappa=kappa,
+            watch=self.watch,
+            record=self.tracking.log_row if self.tracking else None,
+        )
+        callbacks: list[L.Callback] = []
+        if held_out_tokens:  # logs what belongs into the row that ends at this step
+            callbacks.append(HeldOut(spec, shards, held_out_tokens, curve.leave_out))
+        callbacks.append(curve)
+        if self.tracking:  # these look at the newest row
             if kappa_bits is not None:
                 callbacks.append(CollapseWarning(self.tracking, curve, kappa, spec.steps))
             callbacks.append(Progress(curve, self.title, self.segment.steps))
-        checkpoints = Checkpoints(
-            self.root,
-            CHECKPOINT_SECONDS,
-            self.segment,
-            self.start.manifest,
-            self.padding,
+        # last: a checkpoint has the rows up to its step
+        manifest = self.start.manifest
+        callbacks.append(
+            Checkpoints(self.root, CHECKPOINT_SECONDS, self.segment, manifest, self.padding)
         )
-        return [*callbacks, checkpoints]
+        return callbacks
 
     def build_trainer(self, callbacks: list[L.Callback]) -> L.Trainer:
         compute = self.spec.experiment.compute
