@@ -12,6 +12,7 @@ import yaml
 
 from ftmodel.config import KINDS
 from pipelines.host.source_code import CODE, stages
+from tests import house
 from tests.support.mutants import rejects
 
 ROOT = Path(__file__).parents[1]
@@ -148,6 +149,26 @@ def test_an_import_from_below_to_above_is_noticed(tmp_path, module, line):
     assert violations(module, path) == []
     path.write_text(f"{path.read_text()}\n{line}\n")
     assert violations(module, path)
+
+
+PRODUCT = house.sources(*house.PRODUCT)
+
+
+@rejects(
+    "config.schema: «→from pipelines.config.derived import Budget\n» from pipelines.config.suite",
+    "a circle of two modules of a package",
+)
+def test_nothing_imports_itself_by_way_of_others():
+    """Neither modules nor folders; imports within functions and for types included."""
+    imported = house.modules(PRODUCT)
+    assert sum(map(len, imported.values())) > 500
+    assert house.circle(imported) == house.circle(house.arrows(PRODUCT)) == []
+
+
+@rejects('mapper.pack_bits: """«Codes d→Of codes d»', "a docstring that is no sentence of its own")
+def test_docstrings_begin_with_what_they_are_about():
+    """A docstring that begins with "Of", or hangs on "that of", needs the function's name."""
+    assert house.foreign_docstrings(PRODUCT) == []
 
 
 ENUMS = {kind.__name__ for kind in KINDS.values()}  # of designs of the latent

@@ -120,8 +120,8 @@ class Codes(LatentSource):
 @dataclass(frozen=True)
 class Noise(LatentSource):
     """Given noise (B, T, H) for the prompt and the new tokens. The last position may be missing,
-    and padding may hold any number. With ``codes`` (B, T), positions have that z instead, those of
-    the prompt too: all of them, or those that are ``given`` (B, T).
+    and padding may hold any number. With ``codes`` (B, T), positions have that z instead, also in the
+    prompt: all positions, or the ``given`` ones (B, T).
     """
 
     values: Tensor
@@ -157,7 +157,7 @@ def prompt_codes(
     model: FreeTransformer, prompt: Tensor, draws: Draws, x: Tensor, o: Tensor, at: Positions
 ) -> Tensor:
     """z (B, P) of prompts (B, P), at all tokens of a span the same: the encoder's by ``draws``
-    (B, P, H), but that of a prompt's last span is drawn from p(z | prompt) where it is not given.
+    (B, P, H), but a prompt's last span has a z from p(z | prompt), where none is given.
 
     Args:
         x: the lower half's activations (B, P, D) of the prompts, at their positions ``at``.
