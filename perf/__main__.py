@@ -13,8 +13,7 @@ from pathlib import Path
 import click
 
 from perf.record import Part, record
-from pipelines.commands.arguments import COUNT, command, listed, out_folder
-from pipelines.host.errors import run_command
+from pipelines.host.command_line import COUNT, command, listed, out_folder, run_command
 
 NAMES = ("mapper", "latent", "training", "decoding", "side_by_side", "tokenize")
 PARTS = {name: Part(f"perf.{name}") for name in NAMES}

@@ -35,9 +35,9 @@ from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast
 from ftmodel.conversion.llama import decoder_of
 from perf import rounding
 from pipelines.artifacts import llama_files
-from pipelines.commands.arguments import COUNT, command, out_folder
 from pipelines.config.suite import Suite, SuiteTask
-from pipelines.host.errors import UserError, run_command
+from pipelines.host.command_line import COUNT, command, out_folder, run_command
+from pipelines.host.errors import UserError
 from pipelines.host.files import ROOT, dumps, write_file
 from pipelines.host.machine import git_revision, processor_name
 from pipelines.suite import benchmark_data

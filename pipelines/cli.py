@@ -12,8 +12,8 @@ from typing import Any
 
 import click
 
-from pipelines.commands.arguments import CONTEXT
-from pipelines.host.errors import UserError, perform, run
+from pipelines.host.command_line import CONTEXT, perform
+from pipelines.host.errors import UserError, run
 from pipelines.host.files import ROOT
 
 GROUPS = {  # in the order of --help

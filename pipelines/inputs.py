@@ -24,10 +24,10 @@ from typing import Any
 
 import yaml
 
-from pipelines.commands.arguments import command
 from pipelines.common.distributions import PinnedFiles
 from pipelines.common.file_listing import FileEntry, Folder, by_content_if_small, local_files
-from pipelines.host.errors import UserError, printable, run_command
+from pipelines.host.command_line import command, run_command
+from pipelines.host.errors import UserError, printable
 from pipelines.host.files import read_yaml, write_file
 from pipelines.host.source_code import CODE, mirror, stages_reading
 from pipelines.suite.benchmark_data import fetched

@@ -26,8 +26,8 @@ class Source:
 
     @property
     def room(self) -> str:
-        beside_folders = len(self.path.parts) == 2 and self.path.parts[0] in ("ftmodel", "pipelines")
-        return (self.path if beside_folders else self.path.parent).as_posix()
+        """Its package, folders within included; or itself, in the top folder beside packages."""
+        return "/".join(self.path.parts[:2])
 
     @cached_property
     def text(self) -> str:
@@ -72,8 +72,8 @@ def sources(*folders: str) -> list[Source]:
 
 
 def arrows(files: list[Source]) -> dict[str, set[str]]:
-    """For each room, the rooms that it imports. A room is a folder, or a file beside folders; names
-    for other programs, in an __init__.py, are none.
+    """For each room, the rooms that it imports. Names for other programs, in an
+    __init__.py, belong to none.
     """
     rooms = {file.name: file.room for file in files if file.path.name != "__init__.py"}
     graph: dict[str, set[str]] = {room: set() for room in rooms.values()}

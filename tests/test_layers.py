@@ -57,7 +57,6 @@ DECIDES_NO_RESULT = (
 AFTER_TRAINING = ("evaluate", "suite", "report")
 SEEN_OTHERWISE = {  # code that a stage does not depend on by name
     "train": [
-        "pipelines/artifacts/corpus.py",  # of which it takes the names of the splits
         # for held-out figures, which decide no weight:
         *(f"ftmodel/inference/{name}.py" for name in ("bounds", "filtering", "sequence_bound")),
         *(f"ftmodel/kernels/{name}.py" for name in ("fast_decoder", "weights")),

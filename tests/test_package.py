@@ -20,7 +20,7 @@ from packaging.requirements import Requirement
 
 from pipelines import export
 from pipelines.common.distributions import canonical
-from pipelines.host import errors
+from pipelines.host import command_line
 from pipelines.host.errors import UserError
 from tests import ROOT
 from tests.support.commands import call
@@ -106,7 +106,7 @@ def test_what_needs_an_extra_is_imported_where_that_extra_is_used(distributions)
                     named[name] = extra
                     home = path.relative_to(ROOT / "pipelines").as_posix().startswith(homes)
                     assert home or name not in imported(path, on_import=True), path
-    assert named == errors.EXTRAS and {*named.values()} == {*HOMES}
+    assert named == command_line.EXTRAS and {*named.values()} == {*HOMES}
 
 
 def test_a_missing_extra_is_one_line(monkeypatch, tmp_path):

@@ -120,8 +120,8 @@ class Codes(LatentSource):
 @dataclass(frozen=True)
 class Noise(LatentSource):
     """Given noise (B, T, H) for the prompt and the new tokens. The last position may be missing,
-    and padding may hold any number. With ``codes`` (B, T), positions have that z instead, also in the
-    prompt: all positions, or the ``given`` ones (B, T).
+    and padding may hold any number. With ``codes`` (B, T), positions have that z instead, also in
+    the prompt: all positions, or the ``given`` ones (B, T).
     """
 
     values: Tensor

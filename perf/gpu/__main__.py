@@ -24,8 +24,8 @@ import torch
 
 from perf.record import REHEARSAL, Part, is_measured, read_entries, record
 from pipelines.commands import doctor
-from pipelines.commands.arguments import POSITIVE, command, listed, out_folder
-from pipelines.host.errors import UserError, run_command
+from pipelines.host.command_line import POSITIVE, command, listed, out_folder, run_command
+from pipelines.host.errors import UserError
 
 STEP, DECODING = "perf.gpu.training_step", "perf.decoding"
 SLICE = "perf.gpu.training_slice"

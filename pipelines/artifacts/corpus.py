@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from pipelines.host.errors import UserError
 from pipelines.host.files import write_file
 
-SPLITS = ("train", "validation")
 PART_BYTES = 32 << 20  # of text, at which a part ends
 GROUP_BYTES = 4 << 20  # of text, at which a row group ends: what a reader holds
 SCHEMA = pa.schema([("id", pa.string()), ("text", pa.binary())])

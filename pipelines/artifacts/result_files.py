@@ -146,8 +146,8 @@ class Unfinished:
 @contextmanager
 def unfinished(spec: RunSpec, stage: str, frozen: Frozen | None = None) -> Iterator[Unfinished]:
     """Where a stage's results for a run wait, for one process at a time. A block that ends without
-    an error has published them: the files that it used are deleted, those of other settings and
-    checkpoints stay.
+    an error has published them: the files that it used are deleted, files of other settings
+    and checkpoints stay.
     """
     waiting = Unfinished(spec.beside_resume(stage), frozen)
     with alone(waiting.folder):

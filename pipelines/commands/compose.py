@@ -9,7 +9,7 @@ params.yaml.
 
 from typing import Any
 
-from pipelines.commands.arguments import command, overrides
+from pipelines.host.command_line import command, overrides
 
 
 @command(__doc__)

@@ -22,7 +22,7 @@ from importlib.metadata import PackageNotFoundError, version
 from itertools import chain
 from pathlib import Path
 
-from pipelines.commands.arguments import command
+from pipelines.host.command_line import command
 from pipelines.host.console import aligned
 from pipelines.host.dvc import git_refusal, in_git
 from pipelines.host.errors import UserError, unnamed_user

@@ -19,7 +19,7 @@ from typing import Any
 
 import click
 
-from pipelines.commands.arguments import COUNT, TRAINED, command
+from pipelines.host.command_line import COUNT, TRAINED, command
 
 
 @command(__doc__)

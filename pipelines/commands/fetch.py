@@ -14,7 +14,7 @@ from typing import Any
 
 import click
 
-from pipelines.commands.arguments import choices, command
+from pipelines.host.command_line import choices, command
 from pipelines.host.errors import UserError, printable
 from pipelines.host.files import alone, write_file
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import click
 
-from pipelines.commands.arguments import command
+from pipelines.host.command_line import command
 from pipelines.host.dvc import allow_no_git
 from pipelines.host.errors import UserError
 from pipelines.host.files import alone

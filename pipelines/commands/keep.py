@@ -14,7 +14,7 @@ from typing import Any
 
 import click
 
-from pipelines.commands.arguments import command
+from pipelines.host.command_line import command
 
 
 @command(__doc__)

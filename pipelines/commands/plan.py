@@ -13,7 +13,7 @@ from typing import Any
 
 import click
 
-from pipelines.commands.arguments import COUNT, NOT_NEGATIVE, POSITIVE, Number, command, overrides
+from pipelines.host.command_line import COUNT, NOT_NEGATIVE, POSITIVE, Number, command, overrides
 
 
 @command(__doc__)

@@ -11,7 +11,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from pipelines.commands.arguments import command
+from pipelines.host.command_line import command
 from pipelines.host.dvc import dvc_command
 
 PLOTS_PAGE = """<!doctype html>

@@ -17,7 +17,7 @@ from zipfile import ZipFile
 
 import click
 
-from pipelines.commands.arguments import command
+from pipelines.host.command_line import command
 from pipelines.host.errors import UserError
 from pipelines.host.files import replace_folder
 

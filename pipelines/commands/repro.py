@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 
-from pipelines.commands.arguments import command, jobs, overrides
+from pipelines.host.command_line import command, jobs, overrides
 
 
 @command(__doc__)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pipelines.commands.arguments import COUNT, NOT_NEGATIVE, SEED, TRAINED, command
+from pipelines.host.command_line import COUNT, NOT_NEGATIVE, SEED, TRAINED, command
 from pipelines.host.errors import UserError, printable
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ MLflow the trials are nested in a run ``sweep``.
 
 from typing import Any
 
-from pipelines.commands.arguments import command, overrides
+from pipelines.host.command_line import command, overrides
 
 
 @command(__doc__)

@@ -7,7 +7,7 @@ checkpoints/, resume/, results/ and sweeps/: what was trained while its server w
 everything, if mlflow.db was deleted or moved (docs/tracking.md).
 """
 
-from pipelines.commands.arguments import command
+from pipelines.host.command_line import command
 
 
 @command(__doc__)

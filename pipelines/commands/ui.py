@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pipelines.commands.arguments import command
+from pipelines.host.command_line import command
 from pipelines.host.errors import UserError
 
 if TYPE_CHECKING:

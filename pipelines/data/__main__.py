@@ -10,8 +10,7 @@ before the stage runs. A killed stage continues there.
 
 from typing import Any
 
-from pipelines.commands.arguments import DATASET, command
-from pipelines.host.errors import run_command
+from pipelines.host.command_line import DATASET, command, run_command
 
 
 @command(__doc__)

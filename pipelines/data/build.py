@@ -17,7 +17,7 @@ import pyarrow as pa
 import torch
 
 from ftmodel.synthetic import PROCESSES
-from pipelines.artifacts.corpus import SPLITS, write_parts
+from pipelines.artifacts.corpus import write_parts
 from pipelines.cluster.workers import run_tasks
 from pipelines.config.data import ProcessData, TextData
 from pipelines.config.load import Check, freeze, unchecked
@@ -30,7 +30,7 @@ from pipelines.host.console import Bar
 from pipelines.host.errors import UserError
 from pipelines.host.files import alone, replace_folder
 from pipelines.host.machine import whole_cores
-from pipelines.host.paths import corpus_folder
+from pipelines.host.paths import SPLITS, corpus_folder
 from pipelines.host.source_code import code_version
 
 SEQUENCES_PER_DRAW = 4096  # of a process

@@ -12,11 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipelines.artifacts import corpus
-from pipelines.artifacts.corpus import SPLITS, Document
+from pipelines.artifacts.corpus import Document
 from pipelines.config.data import TextData
 from pipelines.data.duplicates import Duplicates
 from pipelines.data.segments import DOCUMENT, Segment
 from pipelines.host.errors import UserError
+from pipelines.host.paths import SPLITS
 
 
 @dataclass

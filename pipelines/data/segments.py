@@ -22,10 +22,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pipelines.artifacts.corpus import SPLITS, Document, write_part
+from pipelines.artifacts.corpus import Document, write_part
 from pipelines.config.data import TextData
 from pipelines.data.sources import Source
 from pipelines.host.files import write_file
+from pipelines.host.paths import SPLITS
 
 TEXT_OF_FILE = 4.0  # bytes of text for one of a file, compressed or not, before any has been read
 SEGMENT_BYTES = 128 << 20  # of text, at which a segment ends: what a kill may cost a worker

@@ -9,8 +9,7 @@ them to the MLflow run of the training.
 
 from typing import Any
 
-from pipelines.commands.arguments import RUN, command
-from pipelines.host.errors import run_command
+from pipelines.host.command_line import RUN, command, run_command
 
 
 @command(__doc__)

@@ -6,13 +6,9 @@ import errno
 import getpass
 import os
 import sys
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Callable
 from io import TextIOWrapper
 from select import POLLERR, POLLOUT, poll
-from tempfile import TemporaryFile
-
-import click
 
 # Makes text from models, users and other programs safe for a terminal or a page.
 
@@ -56,55 +52,6 @@ def run(main: Callable[[], None]) -> None:
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         raise SystemExit(130) from None
-
-
-# packages that only some commands need, by the extra of pyproject.toml that installs them
-EXTRAS = {
-    **{"grpc": "cluster", "ray": "cluster", "lm_eval": "suite"},
-    **{"gguf": "export", "transformers": "export", "vl_convert": "plots"},
-}
-
-
-def run_command(command: click.Command, name: str) -> None:
-    """Run a command as an entry point, with the process's arguments."""
-    run(partial(perform, command, name))
-
-
-def perform(command: click.Command, name: str, given: Sequence[str] | None = None) -> None:
-    """Do what the arguments ask for; raises UserError for wrong usage and a missing package."""
-    try:
-        work = command.main(given, prog_name=name, standalone_mode=False)
-    except click.Abort:
-        raise KeyboardInterrupt from None
-    except click.UsageError as error:
-        path = error.ctx.command_path if error.ctx else name
-        raise UserError(f"{error.format_message().rstrip('.')}; see {path} --help") from None
-    if not callable(work):  # --help has nothing to do
-        return
-    leave_unwritable_cache()
-    try:
-        work()
-    except ModuleNotFoundError as error:
-        extra = EXTRAS.get((error.name or "").partition(".")[0])
-        if extra is None:
-            raise
-        raise UserError(
-            f"{error.name} is not installed: `pip install -c constraints.txt -e "
-            f"'.[{extra}]'`; `make` installs all that `make repro` needs"
-        ) from None
-
-
-def leave_unwritable_cache() -> None:
-    """Unset PyTorch's folder for compiled code if no file can be written there: it needs one."""
-    if folder := os.environ.get("TORCHINDUCTOR_CACHE_DIR"):
-        try:
-            os.makedirs(folder, exist_ok=True)
-            with TemporaryFile(dir=folder):
-                pass
-        except OSError as error:
-            words = f"{folder}: {error.strerror}; left for TMPDIR"
-            print(f"TORCHINDUCTOR_CACHE_DIR: {words}", file=sys.stderr)
-            del os.environ["TORCHINDUCTOR_CACHE_DIR"]
 
 
 def stdout_is_closed() -> bool:

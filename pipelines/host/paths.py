@@ -2,6 +2,9 @@
 
 from pathlib import Path
 
+SPLITS = ("train", "validation")
+
+
 BENCHMARKS = Path("data/benchmarks")  # copies of the datasets of benchmarks
 JOURNAL = "tracking.jsonl"  # beside a run's checkpoints, during training and after
 

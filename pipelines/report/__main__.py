@@ -14,8 +14,7 @@ from typing import Any
 
 import click
 
-from pipelines.commands.arguments import command
-from pipelines.host.errors import run_command
+from pipelines.host.command_line import command, run_command
 
 
 @command(__doc__)

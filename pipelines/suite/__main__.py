@@ -17,8 +17,7 @@ from typing import Any
 
 import click
 
-from pipelines.commands.arguments import command, entries
-from pipelines.host.errors import run_command
+from pipelines.host.command_line import command, entries, run_command
 
 
 @command(__doc__)

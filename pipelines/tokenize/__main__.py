@@ -9,8 +9,7 @@ in data/tokens/<name>.partial, where the next run continues if code and data are
 
 from typing import Any
 
-from pipelines.commands.arguments import DATASET, command
-from pipelines.host.errors import run_command
+from pipelines.host.command_line import DATASET, command, run_command
 
 
 @command(__doc__)

@@ -19,7 +19,7 @@ from pipelines.host.console import Bar
 from pipelines.host.errors import UserError
 from pipelines.host.files import dumps, replace_folder, write_file
 from pipelines.host.machine import whole_cores
-from pipelines.host.paths import corpus_folder, tokens_folder
+from pipelines.host.paths import SPLITS, corpus_folder, tokens_folder
 from pipelines.host.source_code import code_version
 from pipelines.tokenize.encode import Task, tokenize_part
 from pipelines.tokenize.overlap import find_overlap
@@ -109,7 +109,7 @@ def tokenize(
     """Make token shards of the corpus in ``source``, the same for any number of ``cores``. Raises
     UserError, also ``verify``'s once they are made, or OSError if the disk is full.
     """
-    parts = {split: corpus.parts(source, split) for split in corpus.SPLITS}
+    parts = {split: corpus.parts(source, split) for split in SPLITS}
     sha256s = {part: sha256_of(part) for part in chain(*parts.values())}
     of_tokenizer = [sha256s[part] for part in parts["train"]]
     if isinstance(data, TextData) and data.tokenizer and Path(data.tokenizer).is_file():

@@ -28,13 +28,12 @@ from mlflow.utils.mlflow_tags import (
 from mlflow.utils.validation import MAX_TAG_VAL_LENGTH as MAX_TAG
 
 from pipelines.artifacts.checkpoint import Manifest
-from pipelines.artifacts.corpus import SPLITS
 from pipelines.artifacts.run_results import fraction
 from pipelines.config import derived
 from pipelines.config.arms import group_by_seed
 from pipelines.config.schema import Experiment
 from pipelines.host.errors import UserError, name_user
-from pipelines.host.paths import JOURNAL, checkpoint_path, tokens_folder
+from pipelines.host.paths import JOURNAL, SPLITS, checkpoint_path, tokens_folder
 
 # Everything that MLflow should have about a run.
 

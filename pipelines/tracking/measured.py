@@ -13,14 +13,13 @@ from pathlib import Path
 from mlflow.utils.validation import MAX_TAG_VAL_LENGTH as MAX_TAG
 
 from pipelines.artifacts import results
-from pipelines.artifacts.corpus import SPLITS
 from pipelines.artifacts.result_files import plain_data, read_json
 from pipelines.artifacts.results import BudgetFigures, Details, EvaluationResult
 from pipelines.artifacts.suite_results import SuiteResults, TaskResult, TaskScore
 from pipelines.host.console import say
 from pipelines.host.errors import UserError
 from pipelines.host.files import dumps
-from pipelines.host.paths import results_folder
+from pipelines.host.paths import SPLITS, results_folder
 from pipelines.tracking.journal import Tracked, dataset, read_journal, split_name
 
 OF_THE_RUN = ("parameters", "trained_tokens")

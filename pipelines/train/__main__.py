@@ -9,8 +9,7 @@ continues from its last good checkpoint, which is kept in resume/ until the run 
 
 from typing import Any
 
-from pipelines.commands.arguments import RUN, command
-from pipelines.host.errors import run_command
+from pipelines.host.command_line import RUN, command, run_command
 
 
 @command(__doc__)

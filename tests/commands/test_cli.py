@@ -13,8 +13,8 @@ from click.shell_completion import BashComplete, ZshComplete
 from pipelines import cli
 from pipelines.cli import GROUPS, ftlab
 from pipelines.commands import compose
-from pipelines.commands.arguments import Number
 from pipelines.host import errors
+from pipelines.host.command_line import Number
 from pipelines.host.files import ROOT
 from tests.support.commands import call
 from tests.support.mutants import rejects

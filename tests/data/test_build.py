@@ -26,7 +26,7 @@ from ftmodel.synthetic import PROCESSES
 from ftmodel.synthetic.process import Process
 from ftmodel.synthetic.target import exact_log_probability
 from pipelines.artifacts import corpus
-from pipelines.artifacts.corpus import SPLITS, documents, parts
+from pipelines.artifacts.corpus import documents, parts
 from pipelines.cluster import workers
 from pipelines.config.data import Distributions, Files, Hub, ProcessData, TextData
 from pipelines.data import build as stage, duplicates, mixture, segments, sources
@@ -35,6 +35,7 @@ from pipelines.data.mixture import Short
 from pipelines.data.sources import open_source
 from pipelines.host import errors
 from pipelines.host.errors import UserError
+from pipelines.host.paths import SPLITS
 from tests.support.arrivals import arrives
 from tests.support.mutants import rejects
 from tests.support.settings import each_changed

@@ -11,7 +11,6 @@ import yaml
 
 from pipelines import inputs
 from pipelines.artifacts import corpus
-from pipelines.artifacts.corpus import SPLITS
 from pipelines.common.distributions import canonical, read_pins
 from pipelines.config.compose import compose_config
 from pipelines.config.data import Distributions, Files, Hub, TextData
@@ -19,6 +18,7 @@ from pipelines.config.load import parse
 from pipelines.data.build import make_text
 from pipelines.data.sources import open_source
 from pipelines.host.errors import UserError
+from pipelines.host.paths import SPLITS
 from tests.support.arrivals import arrives
 from tests.support.mutants import rejects
 from tests.support.requirements import closure, of_make_repro

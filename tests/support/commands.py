@@ -1,7 +1,7 @@
 """A command of ours in this process, as the command line calls it."""
 
 from pipelines.cli import ftlab
-from pipelines.host.errors import perform
+from pipelines.host.command_line import perform
 
 
 def call(*arguments: str) -> None:

@@ -105,8 +105,8 @@ def test_the_number_of_processes_changes_no_byte(source, tmp_path):
 
 def test_a_long_document_is_encoded_in_pieces_that_keep_all_cores_busy(tmp_path, monkeypatch):
     """The texts of a batch are shared out among them."""
-    assert encode.ENCODED_BYTES // vocabulary.PIECE == 16
-    monkeypatch.setattr(vocabulary, "PIECE", 50)
+    assert encode.ENCODED_BYTES // encode.PIECE == 16
+    monkeypatch.setattr(encode, "PIECE", 50)
     monkeypatch.setattr(encode, "ENCODED_BYTES", 16 * 50)
     batches = []
     inherited = ByteTokenizer.encode_batch

@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import example, given, strategies as st
 
-from pipelines.tokenize import vocabulary as pieces_module
+from pipelines.tokenize import encode as pieces_module
 from pipelines.tokenize.encode import pieces
 from tests.support.tokenizers import MIXED, TEXT, byte_tokenizer, encode, every_style
 
