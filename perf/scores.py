@@ -78,7 +78,7 @@ class Backend(HFLM):  # type: ignore[misc]
 
 
 def our_model() -> FreeTransformerLM:
-    config, weights, _ = llama_files.read(MODEL / "model.gguf")
+    config, weights, _ = llama_files.read_gguf(MODEL / "model.gguf")
     model = decoder_of(config, weights, context=CONTEXT_TOKENS)
     tokenizer = adopt(MODEL / "tokenizer.json", END_TOKEN)
     return FreeTransformerLM(model, tokenizer, torch.device("cpu"), Suite(name="paper"))

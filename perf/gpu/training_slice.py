@@ -29,8 +29,7 @@ from pipelines.config.derived import trainings
 from pipelines.config.load import load_experiment, parse
 from pipelines.config.schema import Experiment
 from pipelines.host.errors import UserError
-from pipelines.host.files import ROOT
-from pipelines.host.paths import tokens_folder
+from pipelines.host.files import ROOT, tokens_folder
 from pipelines.train.core.callbacks import StepCallback
 from pipelines.train.core.segments import Start, find_start, make_manifest
 from pipelines.train.core.trainer import Process, SegmentTraining, quiet

@@ -1,14 +1,15 @@
 """Checkpoints: what a run needs to be resumed, evaluated and told apart from a stale one.
 
 A checkpoint is Lightning's file with one more entry, the manifest as plain data under
-``free_transformer``. Loading never unpickles arbitrary objects (``weights_only=True``).
+``free_transformer``. Loading never unpickles arbitrary objects (``weights_only=True``). A hash of
+all settings that decide the weights tells trainings apart, and what a stage loads is compared with
+params.yaml.
 """
 
 import json
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from hashlib import sha256
-from json import dumps
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
@@ -26,25 +27,25 @@ from pipelines.artifacts.tokens.shards import Shards
 from pipelines.config.load import first_difference
 from pipelines.config.schema import Expectation
 from pipelines.host.errors import UserError
-from pipelines.host.paths import JOURNAL, resume_folder
-
-# What an experiment asked and expected when the training of a run began.
-#
-# It affects no result, so the hash that tells trainings apart leaves it out. Every checkpoint's
-# manifest has it, and a resumed run takes it over from there.
-
-
-@dataclass(frozen=True)
-class Preregistration:
-    question: str | None = None
-    expectation: list[Expectation] = field(default_factory=list)
-
+from pipelines.host.files import JOURNAL, resume_folder
 
 ENTRY = "free_transformer"
 HISTORY = "history"  # rows of the training curve
 PADDING = "padding"  # from load_llama: the parent's vocabulary rows beyond the ids
 RESUME = ("*.ckpt", "decay-*/*.ckpt", "budgets/*.ckpt")  # in Manifest.resume
 PREFIX = "model."  # of the model's parameters inside the training module
+
+
+@dataclass(frozen=True)
+class Preregistration:
+    """What an experiment asked and expected when the training of a run began.
+
+    It affects no result, so the hash that tells trainings apart leaves it out. Every checkpoint's
+    manifest has it, and a resumed run takes it over from there.
+    """
+
+    question: str | None = None
+    expectation: list[Expectation] = field(default_factory=list)
 
 
 @dataclass
@@ -69,8 +70,8 @@ class Manifest:
     @property
     def entry(self) -> dict[str, Any]:
         """The manifest as a checkpoint stores it: plain data, with enumerations as their values."""
-        said: dict[str, Any] = json.loads(json.dumps(asdict(self), default=attrgetter("value")))
-        return said
+        entry: dict[str, Any] = json.loads(json.dumps(asdict(self), default=attrgetter("value")))
+        return entry
 
     @property
     def resume(self) -> Path:
@@ -84,7 +85,7 @@ def resume_checkpoints(root: Path) -> list[Path]:
     return sorted(path for path in paths if path.is_file())
 
 
-def numbered(folder: Path) -> list[Path]:
+def checkpoints_in(folder: Path) -> list[Path]:
     """A folder's checkpoints by rising step; a file without a step as its name is not ours."""
     ours = (path for path in folder.glob("*.ckpt") if path.is_file() and path.stem.isdecimal())
     return sorted(ours, key=lambda path: int(path.stem))
@@ -100,12 +101,12 @@ def remove_finished(manifest: Manifest) -> None:
             folder.rmdir()
 
 
-def load(path: Path) -> Any:
+def load_content(path: Path) -> Any:
     """A checkpoint's content, its tensors left on disk."""
     return torch.load(path, map_location="cpu", weights_only=True, mmap=True)
 
 
-def peek(path: Path) -> Manifest | None:
+def peek_manifest(path: Path) -> Manifest | None:
     """A checkpoint's manifest without reading its tensors; None if there is no readable one."""
     with suppress(UserError):
         return read_checkpoint(path, verify=False)[1]
@@ -120,7 +121,7 @@ def read_checkpoint(path: Path, verify: bool = True) -> tuple[dict[str, Any], Ma
         with ZipFile(path) as archive:
             if verify and (damaged := archive.testzip()):  # torch.load does not look at checksums
                 raise BadZipFile(f"bad checksum of {damaged}")
-        content = load(path)
+        content = load_content(path)
     except FileNotFoundError:
         raise UserError(f"{path}: no checkpoint here") from None
     except MemoryError:
@@ -162,7 +163,7 @@ def read_padding(path: Path) -> dict[str, Tensor]:
 
     The checkpoint must have been read, and so checked, before.
     """
-    rows: dict[str, Tensor] = load(path).get(PADDING, {})
+    rows: dict[str, Tensor] = load_content(path).get(PADDING, {})
     return rows
 
 
@@ -174,23 +175,23 @@ def check_vocabulary(path: Path, manifest: Manifest, shards: Shards) -> None:
         )
 
 
-# Compares what a checkpoint was trained with, by its manifest, with params.yaml.
-
-
 def settings_hash(spec: RunSpec, vocab_size: int) -> str:
     """Hash of the settings that decide the weights of a run."""
-    return hash_of(
-        (
-            *(spec.experiment.name, spec.name, asdict(spec.run)),
-            *(asdict(spec.config), vocab_size),
-            asdict(spec.optim),
-            spec.experiment.compute.precision.value,
-        )
-    )
+    settings = [
+        spec.experiment.name,
+        spec.name,
+        asdict(spec.run),
+        asdict(spec.config),
+        vocab_size,
+        asdict(spec.optim),
+        spec.experiment.compute.precision.value,
+    ]
+    return hash_of(settings)
 
 
 def hash_of(content: Any) -> str:
-    return sha256(dumps(content).encode()).hexdigest()
+    """SHA-256 of plain data."""
+    return sha256(json.dumps(content).encode()).hexdigest()
 
 
 def load_trained(
@@ -211,15 +212,16 @@ def load_trained(
 def check_manifest(path: object, manifest: Manifest, spec: RunSpec) -> None:
     """Raise UserError if the model at ``path`` was trained with other settings than ``spec``."""
     name, run = spec.name, spec.run
-    wanted = {
+    settings = {
         "runs": {name: asdict(run)},
         "models": {run.model: {"architecture": asdict(spec.config)}},
     }
-    said = {
+    trained = {
         "runs": {manifest.run_name: manifest.run},
         "models": {run.model: {"architecture": manifest.architecture}},
     }
-    words = first_difference(said, wanted)
+    words = first_difference(trained, settings)
+    # Some settings are in no entry of the manifest: only their hash is
     if not words and manifest.parts.get("settings") != settings_hash(spec, manifest.vocab_size):
         words = f"name, models.{run.model}.optim or compute.precision was another"
     if words:

@@ -19,16 +19,16 @@ from ftmodel.conversion.llama import to_halves
 from pipelines.artifacts.tokens.byte_tokenizer import read_tokenizer
 from pipelines.host.errors import UserError
 
-# A GGUF file as Hugging Face's names and numbers.
-#
-# transformers translates its architecture and tokenizer. Weights are read here, one at a time,
-# because transformers holds a second copy of all of them, and drops tensors that it does not know,
-# such as the `rope_freqs` by which a file slows down RoPE.
+CONFIG, TOKENIZER = "config.json", "tokenizer.json"
+INDEX, WEIGHTS = "model.safetensors.index.json", "model.safetensors"
 
 
 class GgufWeights(Mapping[str, Tensor]):
-    """Tensors of a Llama's or Qwen's file, in float32, each dequantized when it is asked for. A
-    tensor that such a model does not have keeps the file's name.
+    """Tensors of a Llama's or Qwen's GGUF file, by Hugging Face's names and in float32. A tensor
+    that such a model does not have keeps the file's name.
+
+    Each is dequantized when it is asked for. transformers would hold a second copy of all of them,
+    and drop tensors that it does not know, such as the `rope_freqs` by which a file slows RoPE.
     """
 
     def __init__(self, path: Path, config: Mapping[str, Any]) -> None:
@@ -45,7 +45,8 @@ class GgufWeights(Mapping[str, Tensor]):
         for name in names:
             stem, _, kind = name.rpartition(".")
             theirs[f"{known.get_name(stem)}.{kind}"] = name
-        self.path, reader = path, GGUFReader(path)
+        self.path = path
+        reader = GGUFReader(path)
         for key, field in reader.fields.items():  # which transformers does not read
             if ".rope.scaling." in key and field.contents() != "none":
                 raise ValueError(f"{key}: not supported from GGUF; use the folder of safetensors")
@@ -61,7 +62,7 @@ class GgufWeights(Mapping[str, Tensor]):
         from gguf import dequantize
 
         tensor = self.tensors[name]
-        with errors(self.path):
+        with gguf_errors(self.path):
             numbers = dequantize(tensor.data, tensor.tensor_type)
         numbers = np.require(numbers, requirements="W")  # copied if they are the file's own
         weight = torch.from_numpy(numbers)
@@ -75,18 +76,20 @@ class GgufWeights(Mapping[str, Tensor]):
         return len(self.tensors)
 
 
-def read(path: Path) -> tuple[dict[str, Any], GgufWeights, Tokenizer]:
-    """Read the entries of config.json, the weights and the tokenizer; raises UserError."""
-    with errors(path):
+def read_gguf(path: Path) -> tuple[dict[str, Any], GgufWeights, Tokenizer]:
+    """Read the entries of config.json, which transformers translates, the weights and the
+    tokenizer of a GGUF file; raises UserError.
+    """
+    with gguf_errors(path):
         from transformers import AutoConfig
 
         config = AutoConfig.from_pretrained(path.parent, gguf_file=path.name).to_dict()
-        return config, GgufWeights(path, config), tokenizer(path)
+        return config, GgufWeights(path, config), gguf_tokenizer(path)
 
 
-def tokenizer(path: Path) -> Tokenizer:
+def gguf_tokenizer(path: Path) -> Tokenizer:
     """The file's vocabulary and merges; text is split GPT-2's way, whatever the file says."""
-    with errors(path):
+    with gguf_errors(path):
         from transformers import AutoTokenizer
 
         loaded = AutoTokenizer.from_pretrained(path.parent, gguf_file=path.name)
@@ -94,7 +97,8 @@ def tokenizer(path: Path) -> Tokenizer:
 
 
 @contextmanager
-def errors(path: Path) -> Iterator[None]:
+def gguf_errors(path: Path) -> Iterator[None]:
+    """Turn what reading a GGUF file raises into a UserError."""
     try:
         import gguf  # noqa: F401  transformers needs it, and says so at length
 
@@ -106,10 +110,6 @@ def errors(path: Path) -> Iterator[None]:
     except Exception as error:  # a damaged file may make its readers raise anything
         reason = str(error).partition("\n")[0] or type(error).__name__
         raise UserError(f"{path}: not readable as GGUF ({reason})") from None
-
-
-CONFIG, TOKENIZER = "config.json", "tokenizer.json"
-INDEX, WEIGHTS = "model.safetensors.index.json", "model.safetensors"
 
 
 @dataclass
@@ -167,7 +167,8 @@ def read_llama(path: Path) -> Llama:
     """Read a Llama; raises UserError for bad files. ftmodel/conversion checks the model itself."""
     files = model_files(path)
     if path.suffix == ".gguf":
-        return Llama(*read(path))
+        config, gguf_weights, tokenizer = read_gguf(path)
+        return Llama(config, gguf_weights, tokenizer)
     weights: dict[str, Tensor] = {}
     for file in files[1:]:
         try:
@@ -175,5 +176,5 @@ def read_llama(path: Path) -> Llama:
         except Exception as error:  # not safetensors' own for a dtype that torch lacks
             raise UserError(f"{file}: not readable as safetensors ({error})") from None
     file = path / TOKENIZER
-    tokenizer = read_tokenizer(file) if file.exists() else None
-    return Llama(read_json(path / CONFIG), weights, tokenizer)
+    own = read_tokenizer(file) if file.exists() else None
+    return Llama(read_json(path / CONFIG), weights, own)

@@ -55,9 +55,11 @@ def held_out(shards: Shards, context: int, tokens: int | None) -> Iterator[Chunk
     if tokens is None:
         yield from all_chunks()
         return
+    # Two readings: the first takes only the lengths, which decide how many chunks fit into the cap
     lengths = np.fromiter((len(chunk) for chunk in all_chunks()), np.int64)
     total = n = len(lengths)
     indices = np.arange(total)
+    # n evenly spaced chunks may be longer than the mean, so fewer are tried until they fit
     while n > 1 and (size := int(lengths[indices].sum())) > tokens:
         n = max(1, n * tokens // size)
         indices = np.arange(n) * total // n
@@ -84,11 +86,11 @@ def packed(
     """
     batch: list[Chunk] = []
     offsets: list[tuple[int, int]] = []
-    filled = [0] * rows
+    filled = [0] * rows  # tokens in each row so far
     for chunk in stream:
-        most = 0 if alone else context - len(chunk)
-        row = next((r for r in range(rows) if filled[r] <= most), None)
-        if row is None:
+        max_filled = 0 if alone else context - len(chunk)
+        row = next((r for r in range(rows) if filled[r] <= max_filled), None)
+        if row is None:  # no row has room: the batch is full, and the chunk begins the next one
             yield lay_out(batch, offsets)
             batch, offsets, filled, row = [], [], [0] * rows, 0
         batch.append(chunk)
@@ -99,13 +101,16 @@ def packed(
 
 
 def lay_out(batch: list[Chunk], offsets: list[tuple[int, int]]) -> Batch:
-    ends = [(row, column + len(p)) for p, (row, column) in zip(batch, offsets, strict=True)]
-    shape = 1 + max(row for row, _ in ends), max(end for _, end in ends)
-    inputs, targets, segment_ids = (torch.zeros(shape, dtype=torch.long) for _ in range(3))
+    """The batch's tensors (B, T), as wide as its fullest row."""
+    rows = 1 + max(row for row, _ in offsets)
+    width = max(column + len(chunk) for chunk, (_, column) in zip(batch, offsets, strict=True))
+    inputs, targets, segment_ids = torch.zeros(3, rows, width, dtype=torch.long)
     for i, (chunk, (row, column)) in enumerate(zip(batch, offsets, strict=True), 1):
         tokens = torch.from_numpy(chunk.tokens)
-        part = row, slice(column, column + len(chunk))
-        inputs[part], targets[part], segment_ids[part] = tokens[:-1], tokens[1:], i
+        columns = slice(column, column + len(chunk))
+        inputs[row, columns] = tokens[:-1]
+        targets[row, columns] = tokens[1:]
+        segment_ids[row, columns] = i
     return Batch(batch, offsets, inputs, targets, segment_ids)
 
 
@@ -117,7 +122,7 @@ def noise_of(
     Each chunk has its own stream, by its document and index, so its noise does not depend on what
     it is packed with.
     """
-    streams = [philox(seed, purpose, p.document, p.index) for p in batch.chunks]
+    streams = [philox(seed, purpose, c.document, c.index) for c in batch.chunks]
 
     def draw() -> Tensor:
         noise = np.zeros((*batch.inputs.shape, bits), np.float32)

@@ -1,4 +1,4 @@
-"""What the result files of all stages share: JSON of dataclasses, results at a token budget, and
+"""What the result files of all stages share: dataclasses as JSON, results at a token budget, and
 results that wait until their stage is done.
 """
 
@@ -29,15 +29,20 @@ adapter_of: Any = cache(TypeAdapter)  # making one takes longer than reading a f
 def plain_data(value: Any) -> Any:
     """A value as plain data: dataclasses are mappings without fields that are None or []."""
     if is_dataclass(value):
-        entries = {field.name: getattr(value, field.name) for field in fields(value)}
-        empty = {field.name for field in fields(value) if field.default_factory is list}
-        empty = {name for name in empty if not entries[name]}
-        return {k: plain_data(v) for k, v in entries.items() if v is not None and k not in empty}
+        entries = {}
+        for each in fields(value):
+            entry = getattr(value, each.name)
+            empty = each.default_factory is list and not entry
+            if entry is not None and not empty:
+                entries[each.name] = plain_data(entry)
+        return entries
     if isinstance(value, Enum):
         return value.value
     if isinstance(value, dict):
         return {str(key): plain_data(entry) for key, entry in value.items()}
-    return [plain_data(entry) for entry in value] if isinstance(value, list) else value
+    if isinstance(value, list):
+        return [plain_data(entry) for entry in value]
+    return value
 
 
 def write_json(path: Path, content: Any, indent: int | None = 2) -> None:
@@ -52,13 +57,14 @@ def parse_json(kind: type[T], content: bytes) -> T:
     try:
         return adapter.validate_json(content)
     except ValidationError as error:
+        # Null where a number must be is an error of its own: if there are no others, mend them all
         null = ("float_type", None)
         places = [e["loc"] for e in error.errors() if (e["type"], e["input"]) == null]
         if len(places) < error.error_count():
             raise
     value = json.loads(content)
-    for *way, last in places:
-        reduce(getitem, way, value)[last] = nan
+    for *path, last in places:
+        reduce(getitem, path, value)[last] = nan
     return adapter.validate_json(json.dumps(value))
 
 
@@ -89,7 +95,7 @@ def flat_numbers(content: Any, separator: str = "/", prefix: str = "") -> dict[s
 
 @dataclass(frozen=True)
 class BudgetResult:
-    """Results of a run's model at one of its token budgets."""
+    """Base of results of a run's model at one of its token budgets."""
 
     tokens: int  # trained on by then
     listed: int  # as configured

@@ -1,5 +1,6 @@
-"""The types of the files that `evaluate` writes to results/<experiment>/<run>/. Those of `suite`
-are in suite_results.py.
+"""The types of the files that `evaluate` writes to results/<experiment>/<run>/: EvaluationResult of
+evaluation.json, Details of details.json, and before each what it is made of. Those of `suite` are
+in suite_results.py.
 
 A field that does not apply to a run is None or an empty list, and not in its file.
 """
@@ -18,12 +19,12 @@ from ftmodel.synthetic.target import Scores
 from pipelines.artifacts.checkpoint import Manifest
 from pipelines.artifacts.result_files import BudgetResult
 
-# A figure with its standard error, as evaluation writes it.
+UNITS = {"bits_per_byte": "bits per byte", "bits_per_token": "bits per token"}  # names of fields
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """A mean over held-out documents."""
+    """A mean over held-out documents, with its standard error."""
 
     mean: float
     se: float  # standard error over documents; NaN for a single one
@@ -61,9 +62,6 @@ def document_sums(values: Tensor, document: Tensor) -> tuple[Tensor, Tensor]:
     _, index, counts = document.unique(return_inverse=True, return_counts=True)
     zeros = values.new_zeros(len(counts), *values.shape[1:])
     return zeros.index_add_(0, index, values), counts
-
-
-# Types of evaluation's results on z in text.
 
 
 @dataclass(frozen=True)
@@ -146,12 +144,6 @@ class SequenceZ:
     half_random: Estimate | None = None  # the same with as many random bits
     half_minus_random: Estimate | None = None
     clusters: Clusters | None = None  # None if no document has two texts
-
-
-UNITS = {"bits_per_byte": "bits per byte", "bits_per_token": "bits per token"}  # names of fields
-
-
-# ------------------------------------------------------------------------------- evaluation.json
 
 
 @dataclass(frozen=True)
@@ -256,9 +248,6 @@ class EvaluationResult(InUnits):
     collapsed: bool | None = None
 
 
-# ---------------------------------------------------------------------------------- details.json
-
-
 @dataclass
 class Generations:
     """Continuations of a prompt, single draws to look at: each in ``fresh`` has its own z, each
@@ -320,7 +309,5 @@ class Details:
 
     def sizes(self, unit: str) -> Tensor:
         """Tokens or bytes of each held-out document: (n,)."""
-        per_byte = unit == "bits_per_byte"
-        return torch.tensor(
-            self.document_bytes if per_byte else self.document_tokens, dtype=torch.float64
-        )
+        sizes = self.document_bytes if unit == "bits_per_byte" else self.document_tokens
+        return torch.tensor(sizes, dtype=torch.float64)

@@ -21,11 +21,13 @@ from pipelines.config.arms import arm_of_each, family_of
 from pipelines.config.load import first_difference
 from pipelines.config.schema import Experiment, Run
 from pipelines.host.errors import UserError
-from pipelines.host.paths import tokens_folder
+from pipelines.host.files import tokens_folder
 
 
 @dataclass
 class RunResults:
+    """A run's settings, and all that it left behind."""
+
     name: str
     run: Run
     latent_bits: int  # H; 0 for a baseline
@@ -130,10 +132,10 @@ def check_made(path: Path, made: Details | SuiteResults, spec: RunSpec, stage: s
         raise UserError(f"{path}: not said which model was measured; {again}")
     check_manifest(path, made.manifest, spec)
     tokens = tokens_folder(spec.run.data)
-    there = (tokens / "metadata.json").exists()
-    if there and read_metadata(tokens).hash != made.manifest.data_hash:
+    has_tokens = (tokens / "metadata.json").exists()
+    if has_tokens and read_metadata(tokens).hash != made.manifest.data_hash:
         raise UserError(f"{path}: of other data than {tokens} holds now; run `dvc repro`")
     group = "suite" if stage == "suite" else "evaluation"
-    wanted = plain_data(asdict(getattr(spec.experiment, group)))
-    if words := first_difference({group: made.settings}, {group: wanted}):
+    settings = plain_data(asdict(getattr(spec.experiment, group)))
+    if words := first_difference({group: made.settings}, {group: settings}):
         raise UserError(f"{path}: not measured as params.yaml says: {words}; {again}")

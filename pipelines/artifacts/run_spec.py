@@ -12,7 +12,12 @@ from pipelines.config import derived
 from pipelines.config.data import Data
 from pipelines.config.derived import Budget
 from pipelines.config.schema import Experiment, Optim, Run
-from pipelines.host import paths
+from pipelines.host.files import (
+    checkpoint_path,
+    results_folder,
+    resume_folder,
+    tokens_folder,
+)
 
 
 @dataclass(frozen=True)
@@ -66,18 +71,18 @@ class RunSpec:
 
     def shards(self) -> Shards:
         """The tokens of its data; raises UserError if there are none."""
-        return Shards(paths.tokens_folder(self.run.data))
+        return Shards(tokens_folder(self.run.data))
 
     def checkpoint(self, tokens: int | None = None) -> Path:
-        return paths.checkpoint_path(self.experiment.name, self.name, tokens)
+        return checkpoint_path(self.experiment.name, self.name, tokens)
 
     @property
     def results(self) -> Path:
-        return paths.results_folder(self.experiment.name, self.name)
+        return results_folder(self.experiment.name, self.name)
 
     @property
     def resume(self) -> Path:
-        return paths.resume_folder(self.experiment.name, self.name)
+        return resume_folder(self.experiment.name, self.name)
 
     def beside_resume(self, stage: str) -> Path:
         """Where a stage's work outlives ``resume`` until it is done; no run's name has a dot."""

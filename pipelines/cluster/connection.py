@@ -23,11 +23,11 @@ from ray.util.scheduling_strategies import (
     PlacementGroupSchedulingStrategy,
 )
 
+from pipelines.cluster.dispatch import check_ray
 from pipelines.config.schema import Compute, Experiment
 from pipelines.host.errors import UserError
 from pipelines.host.files import ROOT
-from pipelines.host.machine import set_threads, whole_cores
-from pipelines.host.shell_paths import check_ray
+from pipelines.host.machine import whole_cores
 
 CHATTY = (  # logs of Ray Train; errors are reported by train/distributed.py
     "RAY_TRAIN_ENABLE_CONTROLLER_STRUCTURED_LOGGING",
@@ -216,22 +216,3 @@ def check_shared(folder: Path) -> None:
                     f"{folder}: node {node['NodeManagerAddress']} does not see the same files; "
                     "the project's folder must lie on storage that all nodes share"
                 )
-
-
-# Where a stage does its work: in this process, or on a worker of a Ray cluster.
-
-
-def settle(compute: Compute) -> None:
-    """Apply `compute` to this process: its threads, and no GPU if it gives none."""
-    if compute.gpus_per_worker == 0:
-        os.environ["CUDA_VISIBLE_DEVICES"] = ""  # CUDA reads it when it is first asked for
-    set_threads(compute.threads)
-
-
-def here_or_on_a_worker(experiment: Experiment, task: Callable[[], None]) -> None:
-    """Run a task in this process, or, with RAY_ADDRESS, on a worker of that cluster."""
-    if os.environ.get("RAY_ADDRESS"):
-        on_a_worker(experiment, task)
-    else:
-        settle(experiment.compute)
-        task()

@@ -26,8 +26,7 @@ from pipelines.host.command_line import command
 from pipelines.host.console import aligned
 from pipelines.host.dvc import git_refusal, in_git
 from pipelines.host.errors import UserError, unnamed_user
-from pipelines.host.files import ROOT, check_writable
-from pipelines.host.shell_paths import ray_failure, special
+from pipelines.host.files import ROOT, check_writable, special_path
 
 INSTALLED_EXTRAS = ("lab", "cluster", "suite", "export")  # that `make` installs
 OK, COSTS, STOPS = "ok", "–", "!!"
@@ -116,7 +115,7 @@ def path() -> Finding:
     folder = str(Path.cwd())
     if not Path("dvc.yaml").exists():
         return Finding("path", folder, STOPS, "not the project's folder: it has no dvc.yaml")
-    if special([folder]):
+    if special_path([folder]):
         cost = "has a space or the like: see Ray and compiler; everything else works there"
         return Finding("path", folder, COSTS, cost)
     return Finding("path", folder)
@@ -171,6 +170,8 @@ def sandbox() -> Finding:
 
 
 def ray() -> Finding:
+    from pipelines.cluster.dispatch import ray_failure
+
     cost = "no compute.workers above 1, no sweeps"
     if reason := ray_failure():
         return Finding("Ray", reason, COSTS, cost)

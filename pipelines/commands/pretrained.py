@@ -69,7 +69,7 @@ def main(name: str) -> None:
             open(written / "model.gguf", "wb") as file,
         ):
             shutil.copyfileobj(packed, file)
-        tokenizer = llama_files.tokenizer(written / "model.gguf")
+        tokenizer = llama_files.gguf_tokenizer(written / "model.gguf")
         # split around digits first, as SmolLM was trained; transformers splits as GPT-2 does
         gpt_2 = pre_tokenizers.ByteLevel(add_prefix_space=False)
         tokenizer.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Digits(True), gpt_2])

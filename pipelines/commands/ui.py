@@ -30,7 +30,7 @@ def address(store: "Store", base: str) -> str:
     first; or else of all experiments.
     """
     from pipelines.config.load import load_experiment
-    from pipelines.tracking.store import KEY, TAG, view
+    from pipelines.tracking.store import VIEW_KEY, VIEW_TAG, chart_view
 
     experiment = None
     with suppress(UserError):  # no params.yaml, or none that can be read
@@ -38,8 +38,8 @@ def address(store: "Store", base: str) -> str:
     if experiment is None or experiment.lifecycle_stage != "active":
         return f"{base}/#/experiments?{RUNS}"
     key = experiment.experiment_id
-    store.client.set_experiment_tag(key, TAG, view())
-    shown = f"compareRunsMode=CHART&viewStateShareKey={KEY}"
+    store.client.set_experiment_tag(key, VIEW_TAG, chart_view())
+    shown = f"compareRunsMode=CHART&viewStateShareKey={VIEW_KEY}"
     return f"{base}/#/experiments/{key}/runs?{RUNS}&{shown}"
 
 

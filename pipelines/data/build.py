@@ -23,14 +23,13 @@ from pipelines.config.data import ProcessData, TextData
 from pipelines.config.load import Check, freeze, unchecked
 from pipelines.data.duplicates import find_duplicates
 from pipelines.data.mixture import Mixture, Short, Tally, check_mixture, mix, part_files, write
-from pipelines.data.segments import Stream, load, read
+from pipelines.data.segments import Stream, load_segment, read_group
 from pipelines.data.sources import open_source
 from pipelines.host import errors
 from pipelines.host.console import Bar
 from pipelines.host.errors import UserError
-from pipelines.host.files import alone, replace_folder
+from pipelines.host.files import SPLITS, alone, corpus_folder, replace_folder
 from pipelines.host.machine import whole_cores
-from pipelines.host.paths import SPLITS, corpus_folder
 from pipelines.host.source_code import code_version
 
 SEQUENCES_PER_DRAW = 4096  # of a process
@@ -103,9 +102,13 @@ def work_folder(name: str, data: TextData, folder: Path) -> Path:
 
 
 def read_mixture(data: TextData, streams: list[Stream], cores: int, bar: Bar) -> Mixture:
-    """Read as much of each part as the corpus needs, and decide which documents it has."""
+    """Read as much of each part as the corpus needs, and decide which documents it has.
+
+    How much that is nobody knows before: duplicates add nothing, and a mixture without a limit ends
+    where one of its parts ends. So the goal rises until the mixture is not short any more.
+    """
     weights = [part.weight for part in data.parts.values()]
-    goal = (data.max_bytes or FIRST_BYTES) / sum(weights)  # for a weight of 1
+    goal = (data.max_bytes or FIRST_BYTES) / sum(weights)  # bytes for a weight of 1
     if len(weights) == 1 and not data.max_bytes:
         goal = inf
     while True:
@@ -124,7 +127,7 @@ def read_more(streams: list[Stream], goals: list[float], cores: int, bar: Bar) -
     count = 0
     pairs = zip(streams, goals, strict=True)
     readings = (reading for stream, goal in pairs for reading in stream.readings(goal))
-    for reading, segment in run_tasks(read, readings, cores):
+    for reading, segment in run_tasks(read_group, readings, cores):
         reading.group.segments.append(segment)
         bar.update(segment.bytes)
         count += 1
@@ -144,7 +147,7 @@ def make_parts(name: str, data: TextData, work: Path, cores: int = 1) -> tuple[T
     key = f"data.{name}"
     sources = {part: open_source(f"{key}.parts.{part}", spec) for part, spec in data.parts.items()}
     streams = [Stream(part, source, data, work) for part, source in sources.items()]
-    known = [segment for path in work.glob("*.json") if (segment := load(path))]
+    known = [segment for path in work.glob("*.json") if (segment := load_segment(path))]
     if known:
         count = sum(segment.documents for segment in known)
         print(f"{name}: {count:,} documents were read by an earlier try", flush=True)
@@ -152,6 +155,7 @@ def make_parts(name: str, data: TextData, work: Path, cores: int = 1) -> tuple[T
     size = data.max_bytes or (sizes[0] if len(sizes) == 1 else None)
     with progress(name, "reading", size, sum(segment.bytes for segment in known)) as bar:
         mixture = read_mixture(data, streams, cores, bar)
+    # A try that read other segments writes other parts, so it has another folder
     stems = [segment.stem for part in mixture.segments for segment in part]
     folder = work / f"parts-{sha256(dumps(stems).encode()).hexdigest()[:8]}"
     folder.mkdir(exist_ok=True)

@@ -52,13 +52,15 @@ class Duplicates:
 def find_duplicates(segments: list[list[Segment]], cores: int, wanted: bool) -> Duplicates:
     """Find the duplicates in the segments of each part; none unless ``wanted``."""
     every = [segment for part in segments for segment in part]
+    # Place of the first document of each segment, and of the first one of each part
     starts = np.cumsum([0, *(segment.documents for segment in every)])
     parts = starts[np.cumsum([0, *map(len, segments)])][:-1]
     copies = np.zeros(starts[-1], bool)
     count = -(-len(copies) // PARTITION_DOCUMENTS) if wanted else 0
     hashes = [segment.file("hashes.npy") for segment in every]
     tasks = (Partition(i, count, hashes, starts[:-1], parts) for i in range(count))
-    shared, group, groups = [np.empty(0, np.int64)], [np.empty(0, np.int64)], 0
+    shared, group = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+    groups = 0  # found so far: each partition numbers its own from 0
     for _, found in run_tasks(find_copies, tasks, cores):
         copies[found.within] = True
         shared.append(found.shared)
@@ -70,21 +72,29 @@ def find_duplicates(segments: list[list[Segment]], cores: int, wanted: bool) -> 
 
 
 def find_copies(task: Partition) -> Iterator[Copies]:
+    """Yield the copies of one partition. Arrays are (n,), for its n documents."""
+    # A segment's hashes are in order, so those of the partition are one slice of its file
     found, places = [], []
     for path, start in zip(task.hashes, task.starts.tolist(), strict=True):
         hashes = np.load(path, mmap_mode="r")
-        inside = slice(*(boundary(hashes[0], task, i) for i in (task.number, task.number + 1)))
+        begin, end = (boundary(hashes[0], task, i) for i in (task.number, task.number + 1))
+        inside = slice(begin, end)
         found.append(np.array(hashes[:2, inside]))
         places.append(start + hashes[2, inside].astype(np.int64))
-    one, two = np.concatenate(found, axis=1)
+    first, second = np.concatenate(found, axis=1)  # both halves of the hashes
     place = np.concatenate(places)
-    order = np.lexsort((place, two, one))  # equal documents in order of their places
-    one, two, place = one[order], two[order], place[order]
+    # Equal documents side by side, in order of their places
+    order = np.lexsort((place, second, first))
+    first, second, place = first[order], second[order], place[order]
     part = np.searchsorted(task.parts, place, side="right")
-    equal = (one[1:] == one[:-1]) & (two[1:] == two[:-1])
-    copy, group = np.zeros(len(place), bool), np.zeros(len(place), np.int64)
+    equal = (first[1:] == first[:-1]) & (second[1:] == second[:-1])
+    # A copy equals the document before it, and is of the same part
+    copy = np.zeros(len(place), bool)
     copy[1:] = equal & (part[1:] == part[:-1])
+    group = np.zeros(len(place), np.int64)
     group[1:] = np.cumsum(~equal)
+    # Where neighbours are equal but of two parts, several parts share the text: of each of them its
+    # first document counts
     several = np.unique(group[1:][equal & ~copy[1:]])
     shared = ~copy & np.isin(group, several)
     numbers = np.searchsorted(several, group[shared])

@@ -1,5 +1,8 @@
 """Mixes documents of several sources into one corpus: by weight, without duplicates, each in the
-split that its hash decides.
+split that its hash decides. Then writes the corpus part by part, from the segments that its
+documents were read into.
+
+A document's place is its number among all that were read, part after part of the mixture.
 """
 
 from collections.abc import Iterator
@@ -17,7 +20,9 @@ from pipelines.config.data import TextData
 from pipelines.data.duplicates import Duplicates
 from pipelines.data.segments import DOCUMENT, Segment
 from pipelines.host.errors import UserError
-from pipelines.host.paths import SPLITS
+from pipelines.host.files import SPLITS
+
+BLOCK_DOCUMENTS = 1 << 20  # that are looked at together
 
 
 @dataclass
@@ -34,11 +39,12 @@ class Tally:
         size = documents["size"].astype(np.int64)
         self.empty += int((size == 0).sum())
         self.duplicates += int(((size > 0) & ~kept).sum())
-        place = part[kept], documents["held_out"][kept].astype(np.int64)
-        np.add.at(self.counts[0], place, 1)
-        np.add.at(self.counts[1], place, size[kept])
+        part_and_split = part[kept], documents["held_out"][kept].astype(np.int64)
+        np.add.at(self.counts[0], part_and_split, 1)
+        np.add.at(self.counts[1], part_and_split, size[kept])
 
     def lines(self, data: TextData) -> Iterator[str]:
+        """The lines that the stage prints."""
         for split, (count, size) in zip(SPLITS, self.counts.sum(1).T.tolist(), strict=True):
             yield f"{split}: {count:,} documents, {size:,} bytes"
         by_part = dict(zip(data.parts, self.counts.sum(2).T.tolist(), strict=True))
@@ -51,7 +57,7 @@ class Tally:
         if (last := self.ran_out) and (len(data.parts) > 1 or data.max_bytes):
             share = data.parts[last].weight / sum(each.weight for each in data.parts.values())
             due = f" of {round(data.max_bytes * share):,}" if data.max_bytes else ""
-            ended = ", which ended the mixture" * (len(data.parts) > 1)
+            ended = ", which ended the mixture" if len(data.parts) > 1 else ""
             yield f"part {last} ran out at {by_part[last][1]:,}{due} bytes{ended}"
 
 
@@ -78,14 +84,22 @@ def mix(
     """Mix the parts' segments; ``ended`` says whether a part has no more. Raises Short."""
     weights = [part.weight for part in data.parts.values()]
     limit = inf if data.max_bytes is None else data.max_bytes
-    starts = np.cumsum([0, *(sum(s.documents for s in part) for part in segments)])
+    # The place of each part's first document: (parts,)
+    starts = np.cumsum([0, *(sum(s.documents for s in part) for part in segments)])[:-1]
     readers = [
-        counting(part, start, found) for part, start in zip(segments, starts.tolist(), strict=False)
+        places_and_sizes(part, start, found)
+        for part, start in zip(segments, starts.tolist(), strict=True)
     ]
-    dropped, taken = found.copies, bytearray(int(found.group.max(initial=-1)) + 1)
-    turns, total, ran_out = bytearray(), 0, None
-    sizes, due_at = [0] * len(weights), [0.0] * len(weights)
+    dropped = found.copies
+    n_groups = int(found.group.max(initial=-1)) + 1
+    taken = bytearray(n_groups)  # whether the mixture has a document of a group of equal ones
+    turns = bytearray()
+    ran_out = None
+    total = 0  # bytes of the mixture
+    sizes = [0] * len(weights)  # bytes of each part
+    due_at = [0.0] * len(weights)  # the same, divided by its weight
     while total < limit:
+        # The next document comes from the part with the fewest bytes for its weight
         due = min(range(len(due_at)), key=due_at.__getitem__)
         document = next(readers[due], None)
         if document is None:
@@ -93,11 +107,14 @@ def mix(
                 raise Short
             ran_out = [*data.parts][due]
             break
+        # A document without text, or a copy within its part, takes its turn but adds no bytes
         turns.append(due)
         place, size, group = document
         if size and group >= 0:
+            # Several parts have this text: the part whose turn comes first keeps it
             if taken[group]:
-                dropped[place], size = True, 0
+                dropped[place] = True
+                size = 0
             taken[group] = True
         sizes[due] += size
         total += size
@@ -105,13 +122,14 @@ def mix(
     return Mixture(segments, np.frombuffer(turns, np.uint8), dropped, ran_out, total)
 
 
-def counting(
+def places_and_sizes(
     segments: list[Segment], start: int, found: Duplicates
 ) -> Iterator[tuple[int, int, int]]:
     """Yield place, size and group of each document of a part. The size is 0 if it does not count,
     the group −1 if no other part has it.
     """
     for segment in segments:
+        # Arrays (documents of the segment,)
         end = start + segment.documents
         size = np.where(found.copies[start:end], 0, segment.table()["size"])
         group = np.full(segment.documents, -1)
@@ -123,24 +141,21 @@ def counting(
 
 def check_mixture(key: str, data: TextData, tally: Tally) -> None:
     """Raise UserError if a split has no document."""
-    of_splits = tally.counts[0].sum(0).tolist()
-    count = sum(of_splits)
-    if not count:
+    counts = tally.counts[0].sum(0).tolist()  # (splits,)
+    total = sum(counts)
+    if not total:
         raise UserError(f"{key}.parts: no text; empty documents: {tally.empty:,}")
-    for split, word, kept in zip(SPLITS, ("lower", "raise"), of_splits, strict=True):
-        if not kept:
-            advice = (
-                f"{word} it" if count > 1 else "cut it into several, one for each part at least"
-            )
+    for split, change, count in zip(SPLITS, ("lower", "raise"), counts, strict=True):
+        if not count:
+            if total > 1:
+                documents, advice = "documents", f"{change} it"
+            else:
+                documents = "document"
+                advice = "cut it into several, one for each part at least"
             raise UserError(
-                f"{key}.validation_share: {data.validation_share} of {count:,} "
-                f"document{'s' * (count > 1)} leaves the {split} part empty; {advice}"
+                f"{key}.validation_share: {data.validation_share} of {total:,} {documents} leaves "
+                f"the {split} part empty; {advice}"
             )
-
-
-# Writes the parts of a corpus from the segments that its documents were read into.
-
-BLOCK = 1 << 20  # documents that are looked at together
 
 
 @dataclass
@@ -174,27 +189,33 @@ def part_files(mixture: Mixture, folder: Path, tally: Tally) -> Iterator[PartFil
     starts = np.cumsum([0, *(segment.documents for segment in every)])
     place_of = starts[np.cumsum([0, *map(len, mixture.segments)])][:-1]  # each part's next document
     waiting = [Waiting(folder, split, every) for split in SPLITS]
-    for begin in range(0, len(mixture.turns), BLOCK):
-        part = mixture.turns[begin : begin + BLOCK]
+    for begin in range(0, len(mixture.turns), BLOCK_DOCUMENTS):
+        part = mixture.turns[begin : begin + BLOCK_DOCUMENTS]  # (n,), as all arrays of a block
+        # The place of each document: a part's documents come in order, so the next of that part
         places = np.empty(len(part), np.int64)
         for number in range(len(mixture.segments)):
             mine = np.flatnonzero(part == number)
             places[mine] = place_of[number] + np.arange(len(mine))
             place_of[number] += len(mine)
+        # Its segment, and from there its size, its split and its row in the segment's file
         which = np.searchsorted(starts, places, side="right") - 1
-        documents, rows = np.empty(len(part), DOCUMENT), np.empty(len(part), np.int64)
+        documents = np.empty(len(part), DOCUMENT)
+        rows = np.empty(len(part), np.int64)
         for number in np.unique(which).tolist():
             mine = np.flatnonzero(which == number)
             table = every[number].table()
-            here = places[mine] - starts[number]
-            documents[mine], rows[mine] = table[here], rows_of(table)[here]
+            in_segment = places[mine] - starts[number]
+            documents[mine] = table[in_segment]
+            rows[mine] = rows_of(table)[in_segment]
+        # Each split takes its documents, and yields a part whenever it is full
         kept = ~mixture.dropped[places] & (documents["size"] > 0)
         tally.add(part, documents, kept)
         for number in range(len(SPLITS)):
             mine = np.flatnonzero(kept & (documents["held_out"] == number))
             yield from waiting[number].add(which[mine], rows[mine], documents["size"][mine])
-    for each in waiting:
-        yield from each.rest()
+    for documents_left in waiting:
+        if documents_left.open.size:
+            yield documents_left.part(documents_left.open.shape[1])
     tally.ran_out = mixture.ran_out
 
 
@@ -212,21 +233,22 @@ class Waiting:
 
     def __init__(self, folder: Path, split: str, segments: list[Segment]) -> None:
         self.folder, self.split, self.segments = folder, split, segments
-        self.number, self.open = 0, np.empty((3, 0), np.int64)
+        self.number = 0  # of the next part
+        self.open = np.empty((3, 0), np.int64)  # segment, row and size of each document
 
-    def add(self, *columns: NDArray[Any]) -> Iterator[PartFile]:
-        """Add documents, by segment, row and size; yields parts that are full."""
-        self.open = np.hstack([self.open, np.array(columns, np.int64)])
+    def add(
+        self, which: NDArray[Any], rows: NDArray[Any], sizes: NDArray[Any]
+    ) -> Iterator[PartFile]:
+        """Add documents (n,); yields parts that are full."""
+        self.open = np.hstack([self.open, np.array((which, rows, sizes), np.int64)])
         while self.open[2].sum() >= corpus.PART_BYTES:
             last = np.searchsorted(np.cumsum(self.open[2]), corpus.PART_BYTES)
             yield self.part(int(last) + 1)
 
-    def rest(self) -> Iterator[PartFile]:
-        if self.open.size:
-            yield self.part(self.open.shape[1])
-
     def part(self, end: int) -> PartFile:
-        (which, rows, size), self.open = self.open[:, :end], self.open[:, end:]
+        """Take the first ``end`` documents as the next part."""
+        which, rows, size = self.open[:, :end]
+        self.open = self.open[:, end:]
         target = corpus.part_path(self.folder, self.split, self.number)
         self.number += 1
         segments, number = np.unique(which, return_inverse=True)

@@ -25,8 +25,7 @@ from numpy.typing import NDArray
 from pipelines.artifacts.corpus import Document, write_part
 from pipelines.config.data import TextData
 from pipelines.data.sources import Source
-from pipelines.host.files import write_file
-from pipelines.host.paths import SPLITS
+from pipelines.host.files import SPLITS, write_file
 
 TEXT_OF_FILE = 4.0  # bytes of text for one of a file, compressed or not, before any has been read
 SEGMENT_BYTES = 128 << 20  # of text, at which a segment ends: what a kill may cost a worker
@@ -80,7 +79,7 @@ class Reading:
     validation_share: float
 
 
-def load(path: Path) -> Segment | None:
+def load_segment(path: Path) -> Segment | None:
     """Load a segment by its .json, written last; None if it is not whole."""
     try:
         segment = Segment(**loads(path.read_bytes()))
@@ -89,10 +88,10 @@ def load(path: Path) -> Segment | None:
     return segment if all(segment.file(kind).exists() for kind in KINDS) else None
 
 
-def finished(stem: str) -> Iterator[Segment]:
+def finished_segments(stem: str) -> Iterator[Segment]:
     """A group's finished segments, up to the first that is not."""
     for number in count():
-        if (segment := load(Path(f"{segment_stem(stem, number)}.json"))) is None:
+        if (segment := load_segment(Path(f"{segment_stem(stem, number)}.json"))) is None:
             return
         yield segment
 
@@ -101,12 +100,15 @@ def segment_stem(group: str, number: int) -> str:
     return f"{group}-{number:05d}"
 
 
-def read(task: Reading) -> Iterator[Segment]:
+def read_group(task: Reading) -> Iterator[Segment]:
     """Read a group and write its segments as they get full; raises UserError or OSError."""
-    source, stem, left = task.group.source, task.group.stem, task.limit
-    number = len(task.group.segments)
+    source, stem = task.group.source, task.group.stem
+    left = task.limit  # bytes
+    number = len(task.group.segments)  # of the next segment
     if number:
         source.seek(task.group.segments[-1].position)
+    # A document's hash depends on its text and the seed alone, not on its part: a text that several
+    # parts have is then found, and is in the same split in all of them
     salt = sha256(f"{task.seed}:".encode())
     draft = Draft(stem, number)
     for identity, text in source.documents():
@@ -118,7 +120,8 @@ def read(task: Reading) -> Iterator[Segment]:
             yield draft.write(source.position(), last=False)
             if left <= 0:
                 return
-            draft = Draft(stem, number := number + 1)
+            number += 1
+            draft = Draft(stem, number)
     yield draft.write(source.position(), last=True)
 
 
@@ -127,7 +130,8 @@ class Draft:
 
     def __init__(self, group: str, number: int) -> None:
         """``group`` is the stem of its group."""
-        self.stem, self.bytes = segment_stem(group, number), 0
+        self.stem = segment_stem(group, number)
+        self.bytes = 0
         self.following = Path(f"{segment_stem(group, number + 1)}.json")
         self.texts: dict[str, list[Document]] = {split: [] for split in SPLITS}
         self.documents: list[tuple[int, bool]] = []
@@ -135,7 +139,7 @@ class Draft:
         self.hashed: list[int] = []  # their numbers
 
     def add(self, identity: str, text: bytes, digest: bytes, validation_share: float) -> None:
-        # whatever other documents there are
+        # The hash decides the split, whatever other documents there are
         held_out = int.from_bytes(digest[:8]) / 2**64 < validation_share
         if text:
             self.texts[SPLITS[held_out]].append((identity, text))
@@ -154,13 +158,13 @@ class Draft:
             write_part(segment.file(f"{split}.parquet"), content)
         hashes = np.frombuffer(self.hashes, ">u8").reshape(-1, 2).T.astype(np.uint64)
         rows = np.vstack([hashes, np.array(self.hashed, np.uint64)])
-        save(segment.file("hashes.npy"), rows[:, np.argsort(rows[0], kind="stable")])
-        save(segment.file("documents.npy"), np.array(self.documents, DOCUMENT))
+        save_array(segment.file("hashes.npy"), rows[:, np.argsort(rows[0], kind="stable")])
+        save_array(segment.file("documents.npy"), np.array(self.documents, DOCUMENT))
         write_file(segment.file("json"), dumps(asdict(segment)))
         return segment
 
 
-def save(path: Path, array: NDArray[Any]) -> None:
+def save_array(path: Path, array: NDArray[Any]) -> None:
     buffer = BytesIO()
     np.save(buffer, array)
     write_file(path, buffer.getvalue())
@@ -172,19 +176,21 @@ class Stream:
     def __init__(self, name: str, source: Source, data: TextData, folder: Path) -> None:
         """Continues from the segments that an earlier try left in ``folder``."""
         self.name, self.data, self.folder = name, data, folder
-        self.known: list[Group] = []
+        self.known: list[Group] = []  # the groups that have been asked for
         self.unknown = source.groups()
 
     def groups(self) -> Iterator[Group]:
+        """All groups in order. The source's files are listed only as far as anybody asks."""
         yield from self.known
         for source in self.unknown:
             version = sha256(repr((self.name, source.version)).encode()).hexdigest()
             stem = str(self.folder / version[:16])
-            self.known.append(Group(source, stem, [*finished(stem)]))
+            self.known.append(Group(source, stem, [*finished_segments(stem)]))
             yield self.known[-1]
 
     def readings(self, goal: float) -> Iterator[Reading]:
         """Yield what to read, by an estimate, for ``goal`` bytes of text without a gap."""
+        # Bytes of text for one of a file, in the groups that have been read to their end
         ended = [group for group in self.known if group.ended]
         files = sum(group.source.size or 0 for group in ended)
         ratio = sum(group.bytes for group in ended) / files if files else TEXT_OF_FILE
@@ -193,6 +199,8 @@ class Stream:
             if goal <= 0:
                 return
             if not group.ended:
+                # The whole goal, which this group alone may hold. What it is thought to hold counts
+                # when it is decided whether another worker begins the next group
                 yield Reading(group, self.name, goal, self.data.seed, self.data.validation_share)
                 size = group.source.size
                 goal -= inf if size is None else max(1.0, size * ratio - group.bytes)

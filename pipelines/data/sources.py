@@ -1,4 +1,9 @@
-"""Where text comes from: each kind has a dataclass in config/data.py and a reader here."""
+"""Where text comes from: each kind of source has a dataclass in config/data.py and a reader here.
+
+All sources give documents, which are bytes, tell their reading position, and go on from there. What
+is wrong with a source's files is a UserError that names file and line or row, and the key of the
+configuration if there is one.
+"""
 
 import io
 import json
@@ -28,11 +33,13 @@ from pipelines.common.file_listing import (
 from pipelines.config.data import Distributions, Files, Hub, Part
 from pipelines.host.errors import UserError
 
-# The interface of all sources: they give documents, which are bytes, tell their reading position,
-# and go on from there. What is wrong with a source's files is a UserError that names file and line
-# or row, and the key of the configuration if there is one.
-
 MAX_DOCUMENT = 256 << 20  # bytes; a document is held in memory, several times while tokenized
+BATCH_ROWS, BATCH_BYTES = 64, 16 << 20  # decoded at once: rows, and bytes of rows of mean length
+SUFFIXES = {".jsonl": "jsonl", ".ndjson": "jsonl", ".parquet": "parquet"}  # others are plain text
+COMPRESSIONS = {".gz": "gzip", ".zst": "zstd"}
+GROUP_BYTES = 64 << 20  # of files that one worker reads, at most, or a single file
+
+Entries = Callable[[], Iterator[FileEntry]]
 
 
 class Source(ABC):
@@ -82,14 +89,10 @@ def not_too_long(location: str | Path, document: bytes, advice: str = "") -> byt
     return document
 
 
-# Reads the text column of a Parquet file, a bounded number of bytes at once.
-
-BATCH_ROWS, BATCH_BYTES = 64, 16 << 20  # decoded at once: rows, and bytes of rows of mean length
-
-
-def rows(key: str, field: str, path: Path, skip: int) -> Iterator[tuple[int, Any]]:
-    """Yield number, from 1, and ``field`` of every row after the first ``skip``. Raises UserError
-    unless it is a column of text, and Arrow's errors for a damaged file.
+def parquet_rows(key: str, field: str, path: Path, skip: int) -> Iterator[tuple[int, Any]]:
+    """Yield number, from 1, and ``field`` of every row of a Parquet file after the first ``skip``.
+    Decodes a bounded number of bytes at once. Raises UserError unless it is a column of text, and
+    Arrow's errors for a damaged file.
     """
     with pq.ParquetFile(path, buffer_size=1 << 20, page_checksum_verification=True) as file:
         check_column(key, field, path, file.schema_arrow)
@@ -99,19 +102,15 @@ def rows(key: str, field: str, path: Path, skip: int) -> Iterator[tuple[int, Any
             if row + metadata.num_rows <= skip:
                 row += metadata.num_rows
                 continue
-            count = rows_at_once(metadata, field)
+            # The file tells only the mean length of a row
+            columns = map(metadata.column, range(metadata.num_columns))
+            size = sum(c.total_uncompressed_size for c in columns if c.path_in_schema == field)
+            count = max(1, min(BATCH_ROWS, BATCH_BYTES * metadata.num_rows // max(1, size)))
             for batch in file.iter_batches(count, [group], [field], use_threads=False):
                 for value in as_bytes(batch.column(0)):
                     row += 1
                     if row > skip:
                         yield row, value.as_py()
-
-
-def rows_at_once(group: pq.RowGroupMetaData, field: str) -> int:
-    """How many rows to decode together: the file tells only their mean length."""
-    columns = map(group.column, range(group.num_columns))
-    size = sum(c.total_uncompressed_size for c in columns if c.path_in_schema == field)
-    return max(1, min(BATCH_ROWS, BATCH_BYTES * group.num_rows // max(1, size)))
 
 
 def as_bytes(column: pa.Array) -> pa.Array:
@@ -138,17 +137,10 @@ def check_column(key: str, field: str, path: Path, schema: pa.Schema) -> None:
         raise UserError(f"{path}: column {field!r} ({key}.text_field) {words}") from None
 
 
-# The files under a folder: plain text, JSON Lines and Parquet, compressed or not.
-
-SUFFIXES = {".jsonl": "jsonl", ".ndjson": "jsonl", ".parquet": "parquet"}  # others are plain text
-GROUP_BYTES = 64 << 20  # of files that one worker reads, at most, or a single file
-COMPRESSIONS = {".gz": "gzip", ".zst": "zstd"}
-
-Entries = Callable[[], Iterator[FileEntry]]
-
-
 class FileSource(Source):
-    """The files under a folder, sorted folder by folder."""
+    """The files under a folder, sorted folder by folder: plain text, JSON Lines and Parquet,
+    compressed or not.
+    """
 
     def __init__(self, key: str, part: Files, entries: Entries | None = None) -> None:
         """Lists files, opens none; UserError if none fits. ``entries`` overrides ``part``'s."""
@@ -160,14 +152,15 @@ class FileSource(Source):
             root, entries = folder.root, folder.entries
         self.entries = entries
         self.file = self.document = 0  # before the position: files, and documents of the next
-        self.plain, files = True, Fingerprint()
+        self.plain = True
+        files = Fingerprint()
         for entry in self.entries():
             files.add(entry)
             self.plain &= self.kind(entry.path) == "text" and suffix(entry.path) not in COMPRESSIONS
         if not files.count:
             raise UserError(
                 f"{key}.pattern: {part.pattern} matches no file under {root}"
-                + " that is not excluded" * bool(part.exclude)
+                + (" that is not excluded" if part.exclude else "")
             )
         self.size, self.version = files.size, files.hex()
 
@@ -244,22 +237,19 @@ class FileSource(Source):
         for number, line in islice(filled, skip, None):
             location = f"{path}:{number}"
             not_too_long(location, line, self.advice)
-            yield f":{number}", self.text_of_line(location, line)
-
-    def text_of_line(self, location: str, line: bytes) -> bytes:
-        try:
-            row = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            raise UserError(
-                f"{location}: not a line of JSON in UTF-8 ({words_of(error)})"
-            ) from None
-        if not isinstance(row, dict):
-            raise UserError(f"{location}: a JSON {type(row).__name__}, not an object")
-        return text_of(self.key, self.part.text_field, location, row)
+            try:
+                row = json.loads(line)
+            except (ValueError, RecursionError) as error:
+                raise UserError(
+                    f"{location}: not a line of JSON in UTF-8 ({words_of(error)})"
+                ) from None
+            if not isinstance(row, dict):
+                raise UserError(f"{location}: a JSON {type(row).__name__}, not an object")
+            yield f":{number}", text_of(self.key, self.part.text_field, location, row)
 
     def read_parquet(self, path: Path, skip: int) -> Iterator[Document]:
         field = self.part.text_field
-        for row, value in rows(self.key, field, path, skip):
+        for row, value in parquet_rows(self.key, field, path, skip):
             location = f"{path}: row {row}"
             text = text_of(self.key, field, location, {field: value})
             yield f":{row}", not_too_long(location, text, self.advice)
@@ -283,11 +273,11 @@ def decompressed(raw: BinaryIO, suffix: str) -> BinaryIO:
     return io.BufferedReader(pa.input_stream(raw, compression=COMPRESSIONS[suffix]), 1 << 20)
 
 
-# Reads a dataset from a hub as a stream, with `datasets`: only what is being read lies on this
-# machine.
-
-
 class HubSource(Source):
+    """A dataset of a hub, read as a stream by `datasets`: only what is being read lies on this
+    machine.
+    """
+
     def __init__(self, key: str, part: Hub) -> None:
         """Asks the hub for the dataset; raises UserError if it says no."""
         self.key, self.part, self.row = key, part, 0

@@ -17,7 +17,7 @@ from pipelines.artifacts.result_files import read_json, unfinished, write_json
 from pipelines.artifacts.results import BudgetFigures, Details, EvaluationResult
 from pipelines.artifacts.run_spec import RunSpec
 from pipelines.artifacts.tokens.shards import Shards
-from pipelines.cluster.connection import here_or_on_a_worker
+from pipelines.cluster.dispatch import here_or_on_a_worker
 from pipelines.config.data import Data
 from pipelines.config.load import Frozen, freeze
 from pipelines.config.schema import EvaluationConfig

@@ -20,7 +20,7 @@ from pipelines.config.load import load_stage
 from pipelines.config.schema import Experiment
 from pipelines.export import hugging_face, llama_cpp
 from pipelines.host.errors import UserError
-from pipelines.host.paths import results_folder
+from pipelines.host.files import results_folder
 from pipelines.tracking.sync import ModelEntry
 
 # The README.md of an exported model, from the records of its run.

@@ -13,7 +13,7 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
-from pipelines.artifacts.checkpoint import Manifest, peek
+from pipelines.artifacts.checkpoint import Manifest, peek_manifest
 from pipelines.artifacts.curve import training_seconds
 from pipelines.artifacts.results import UNITS
 from pipelines.artifacts.run_results import RunResults, read_runs
@@ -24,7 +24,7 @@ from pipelines.config.compose import compose_config
 from pipelines.config.load import PARAMS, load_experiment
 from pipelines.config.schema import Experiment
 from pipelines.host.errors import UserError
-from pipelines.host.paths import checkpoint_path, report_folder
+from pipelines.host.files import checkpoint_path, report_folder
 from pipelines.tracking.sync import register_model
 
 # a section of report.md: its title, its name in a comment, and what follows until the next
@@ -160,7 +160,7 @@ def register_best(experiment: Experiment) -> None:
         if alike:
             words += f"; no difference was measured from {', '.join(alike)}"
         path = checkpoint_path(experiment.name, run.name)
-        if not (manifest := peek(path)):
+        if not (manifest := peek_manifest(path)):
             raise UserError(f"{path}: no readable checkpoint here; `dvc repro` makes it")
         alias = "-".join(["best", *(family_words(run.family) if groups[1:] else [])])
         version = register_model(manifest, alias, f"{words}.")

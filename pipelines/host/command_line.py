@@ -19,8 +19,12 @@ from pipelines.host.files import LOADER, ROOT
 
 # packages that only some commands need, by the extra of pyproject.toml that installs them
 EXTRAS = {
-    **{"grpc": "cluster", "ray": "cluster", "lm_eval": "suite"},
-    **{"gguf": "export", "transformers": "export", "vl_convert": "plots"},
+    "grpc": "cluster",
+    "ray": "cluster",
+    "lm_eval": "suite",
+    "gguf": "export",
+    "transformers": "export",
+    "vl_convert": "plots",
 }
 
 

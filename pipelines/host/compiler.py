@@ -20,7 +20,7 @@ import torch
 from torch._inductor.runtime.cache_dir_utils import cache_dir
 
 from pipelines.host.errors import UserError
-from pipelines.host.shell_paths import special
+from pipelines.host.files import special_path
 
 MAX_TRIAL_SECONDS = 600.0
 TRIAL = """
@@ -47,7 +47,7 @@ def compiler_failure() -> str | None:
     """
     folders = [str(Path(torch.__file__).parent), sysconfig.get_path("include")]
     folders += [tempfile.gettempdir(), os.environ.get("TORCHINDUCTOR_CACHE_DIR", "")]
-    if path := special(folders):
+    if path := special_path(folders):
         return f"PyTorch's compiler fails with a space or the like in a path, such as {path}"
     try:
         success = Path(cache_dir(), f"works-{environment()}")
@@ -64,7 +64,8 @@ def compiler_failure() -> str | None:
 def environment() -> str:
     """A hash of what decides whether code can be compiled, apart from the code."""
     paths = [
-        *(sys.executable, which(os.environ.get("CXX", "g++")) or ""),
+        sys.executable,
+        which(os.environ.get("CXX", "g++")) or "",
         os.path.join(sysconfig.get_path("include"), "Python.h"),
         os.path.join(os.path.dirname(torch.__file__), "include"),
     ]
@@ -73,19 +74,23 @@ def environment() -> str:
         *((f.st_dev, f.st_ino, f.st_size, f.st_mtime_ns) if f else None for f in files),
         *(os.statvfs(folder).f_flag for folder in (tempfile.gettempdir(), cache_dir())),
         *(os.environ.get(name) for name in VARIABLES),
-        *(torch.__version__, platform.node(), os.getuid(), device()),
+        torch.__version__,
+        platform.node(),
+        os.getuid(),
+        device_kind(),
     ]
     return sha256(repr(facts).encode()).hexdigest()[:16]
 
 
-def device() -> str:
+def device_kind() -> str:
     return "cuda" if torch.cuda.is_available() else "cpu"
 
 
 def trial() -> str | None:
+    """Compile and run something in a process of its own; returns why it failed, or None."""
     # a new number each time, so that no earlier result is loaded instead
     program = TRIAL.replace("NUMBER", str(random()))
-    command = [sys.executable, "-c", program, device()]
+    command = [sys.executable, "-c", program, device_kind()]
     try:
         process = subprocess.run(
             command,

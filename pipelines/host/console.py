@@ -19,32 +19,34 @@ class Bar(tqdm):  # type: ignore[type-arg]
     """A progress bar on a terminal; in a log a line at every tenth, or every PROGRESS_SECONDS."""
 
     def __init__(self, total: float | None = None, *, disable: bool = False, **options: Any):
-        self.plain = not disable and not sys.stderr.isatty()
+        self.in_log = not disable and not sys.stderr.isatty()
         self.options = {"bar_format": FORMAT if total else None, "unit": "it", **options}
         self.began = self.said = perf_counter()
         self.tenth = self.tenths(options.get("initial", 0), total)
-        super().__init__(total=total, disable=disable or self.plain, **options)
+        super().__init__(total=total, disable=disable or self.in_log, **options)
 
     @staticmethod
     def tenths(n: float, total: float | None) -> float:
         return 10 * n // total if total else -inf
 
     def update(self, n: float | None = 1) -> bool | None:
-        if not self.plain:
+        if not self.in_log:
             return super().update(n)
         self.n += n or 0
-        now, tenth = perf_counter(), self.tenths(self.n, self.total)
-        wanted = float(os.environ.get(SECONDS_VARIABLE) or (inf if self.total else LOG_SECONDS))
-        due = tenth > self.tenth or now - self.said >= wanted
+        now = perf_counter()
+        tenth = self.tenths(self.n, self.total)
+        interval = float(os.environ.get(SECONDS_VARIABLE) or (inf if self.total else LOG_SECONDS))
+        due = tenth > self.tenth or now - self.said >= interval
         if due:
-            self.tenth, self.said = tenth, now
+            self.tenth = tenth
+            self.said = now
             if now - self.began >= self.options.get("delay", 0):
                 print(self.line(now - self.began), file=sys.stderr, flush=True)
         return due
 
     def line(self, elapsed: float) -> str:
-        wanted = ("unit", "unit_scale", "bar_format", "initial")
-        options = {key: self.options[key] for key in wanted if key in self.options}
+        formats = ("unit", "unit_scale", "bar_format", "initial")
+        options = {key: self.options[key] for key in formats if key in self.options}
         words = {"prefix": self.options.get("desc"), "postfix": getattr(self, "postfix", None)}
         return tqdm.format_meter(self.n, self.total or 0, elapsed, **options, **words).strip()
 

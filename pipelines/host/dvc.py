@@ -1,4 +1,6 @@
-"""Starts DVC with this Python, even where no environment is activated."""
+"""Runs DVC where it would fail by itself: in no activated environment, in a folder outside git,
+beside another of its commands, or after a kill has truncated its files.
+"""
 
 import json
 import os
@@ -17,6 +19,10 @@ import psutil
 from pipelines.host.console import say
 from pipelines.host.errors import UserError
 
+DVC_TMP = Path(".dvc/tmp")
+REPRO_LOCK, REPRO_PID = DVC_TMP / "repro.lock", DVC_TMP / "repro.pid"
+RWLOCK, LOCKFILE = DVC_TMP / "rwlock", Path("dvc.lock")
+
 
 def dvc_command(*arguments: str) -> list[str]:
     return [sys.executable, "-m", "dvc", *arguments]
@@ -26,9 +32,6 @@ def dvc_environment() -> dict[str, str]:
     """This process's environment, in which the `python` of dvc.yaml's commands is this Python."""
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
     return {**os.environ, "PATH": path}
-
-
-# Lets DVC work in a folder outside git, such as a copy or an archive, or refused by git.
 
 
 def in_git(folder: Path) -> bool:
@@ -58,7 +61,9 @@ def check_git() -> None:
 
 
 def allow_no_git(folder: Path) -> bool:
-    """Let DVC work in ``folder`` without git; returns whether that had to be configured."""
+    """Let DVC work in a folder outside git, such as a copy or an archive; returns whether that had
+    to be configured.
+    """
     local = folder / ".dvc/config.local"
     if in_git(folder):
         return False
@@ -69,22 +74,16 @@ def allow_no_git(folder: Path) -> bool:
     return True
 
 
-# Lets one `make repro` at a time work in a folder, and tells which other DVC commands do.
-
-FOLDER = Path(".dvc/tmp")
-LOCK, HOLDER = FOLDER / "repro.lock", FOLDER / "repro.pid"
-
-
 @contextmanager
 def pipeline_alone(wait: bool = True) -> Iterator[int]:
-    """Hold this folder's pipeline as soon as no other process does. Yields the lock's file
-    descriptor; the lock is held for as long as any process has it open.
+    """Hold this folder's pipeline as soon as no other `make repro` and no DVC command works in it.
+    Yields the lock's file descriptor; the lock is held for as long as any process has it open.
 
     Names who is at work while it waits. Without ``wait``, raises UserError if anybody is.
     """
-    FOLDER.mkdir(parents=True, exist_ok=True)
+    DVC_TMP.mkdir(parents=True, exist_ok=True)
     said = ""
-    with open(LOCK, "ab") as file:
+    with open(REPRO_LOCK, "ab") as file:
         while who := acquire(file) or dvc_at_work():
             if not wait:
                 raise UserError(
@@ -94,11 +93,11 @@ def pipeline_alone(wait: bool = True) -> Iterator[int]:
                 say(f"waiting for {who}, which is at work in this folder")
             said = who
             sleep(1)
-        HOLDER.write_text(str(os.getpid()), encoding="utf-8")
+        REPRO_PID.write_text(str(os.getpid()), encoding="utf-8")
         try:
             yield file.fileno()
         finally:
-            HOLDER.unlink(missing_ok=True)
+            REPRO_PID.unlink(missing_ok=True)
 
 
 def acquire(file: BinaryIO) -> str:
@@ -107,7 +106,7 @@ def acquire(file: BinaryIO) -> str:
         flock(file, LOCK_EX | LOCK_NB)
     except BlockingIOError:
         with suppress(OSError, ValueError):
-            if who := described("make repro", int(HOLDER.read_text(encoding="utf-8"))):
+            if who := describe_process("make repro", int(REPRO_PID.read_text(encoding="utf-8"))):
                 return who
         return "what an interrupted make repro has left running"
     return ""
@@ -119,27 +118,29 @@ def dvc_at_work() -> str:
     DVC holds its lock except while a stage's command runs; then rwlock has the stage's outputs.
     """
     with suppress(OSError, ValueError, LookupError, AttributeError):
-        rwlock = json.loads((FOLDER / "rwlock").read_bytes())
+        rwlock = json.loads(RWLOCK.read_bytes())
         readers = [info for infos in rwlock.get("read", {}).values() for info in infos]
         for info in [*rwlock.get("write", {}).values(), *readers]:
-            if words := described("dvc", int(info["pid"])):
+            if words := describe_process("dvc", int(info["pid"])):
                 return words
     try:
-        with open(FOLDER / "lock", "rb+") as file:
-            holder = file.read().split()
+        with open(DVC_TMP / "lock", "rb+") as file:
+            pid = file.read().split()
             flock(file, LOCK_EX | LOCK_NB)
     except FileNotFoundError:
         return ""
     except BlockingIOError:
-        return (described("dvc", int(holder[0])) if holder else "") or "dvc"
+        words = describe_process("dvc", int(pid[0])) if pid else ""
+        return words or "dvc"
     return ""
 
 
-def described(what: str, pid: int) -> str:
+def describe_process(what: str, pid: int) -> str:
     """A process and the stage that it runs, in words; "" if it has ended."""
     try:
         process = psutil.Process(pid)
-        words, children = f"{what} ({identity(process)}", process.children(recursive=True)
+        words = f"{what} ({identity(process)}"
+        children = process.children(recursive=True)
     except psutil.Error:
         return ""
     for child in children:
@@ -165,13 +166,10 @@ def stage_of(command: list[str]) -> str:
     return " ".join((module.removeprefix("pipelines."), *arguments))
 
 
-# Repairs DVC files truncated by a kill.
-
-RWLOCK, LOCKFILE = Path(".dvc/tmp/rwlock"), Path("dvc.lock")
-
-
 def repair() -> None:
-    """Delete files that DVC cannot read, while nobody is at work; it finds outputs in its cache."""
+    """Delete files that a kill has truncated, while nobody is at work: DVC cannot read them, and
+    finds outputs in its cache.
+    """
     try:
         json.loads(RWLOCK.read_bytes())
     except FileNotFoundError:

@@ -1,5 +1,5 @@
-"""Ends a command with one line and exit code 2 for a user's mistake or a disk that takes no file. A
-bug of ours ends in a traceback.
+"""Runs commands. A user's mistake, or a disk that takes no file, ends one with a line and exit code
+2; a bug of ours ends in a traceback.
 """
 
 import errno
@@ -10,24 +10,21 @@ from collections.abc import Callable
 from io import TextIOWrapper
 from select import POLLERR, POLLOUT, poll
 
-# Makes text from models, users and other programs safe for a terminal or a page.
-
-
-def printable(text: str) -> str:
-    """The text with its control characters, which a terminal obeys and HTML forbids, shown as
-    replacement characters; so are characters that change the direction of text.
-    """
-    return "".join(c if c.isprintable() or c in "\n\t" else "\ufffd" for c in text)
-
-
 # full, a limit, read-only, not ours
-UNWRITABLE = (*(errno.EACCES, errno.EDQUOT, errno.EFBIG), *(errno.ENOSPC, errno.EPERM, errno.EROFS))
+UNWRITABLE = (errno.EACCES, errno.EDQUOT, errno.EFBIG, errno.ENOSPC, errno.EPERM, errno.EROFS)
 # a file in the place of a folder, say
 FOREIGN = (errno.EEXIST, errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG, errno.ENOTDIR)
 
 
 class UserError(Exception):
     """Something that the user can fix; the message is one line that names it."""
+
+
+def printable(text: str) -> str:
+    """Text of a model, a user or another program, made safe for a terminal or a page: control
+    characters, and those that change the direction of text, become replacement characters.
+    """
+    return "".join(c if c.isprintable() or c in "\n\t" else "\ufffd" for c in text)
 
 
 def run(main: Callable[[], None]) -> None:

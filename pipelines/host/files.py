@@ -1,9 +1,10 @@
-"""Files and folders that are written whole or not at all."""
+"""The project's files: where they lie, how they are written whole or not at all, JSON and YAML."""
 
 import json
 import os
+import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from math import isfinite
 from pathlib import Path
@@ -15,6 +16,55 @@ from filelock import FileLock, Timeout
 
 from pipelines import ROOT as ROOT
 from pipelines.host.errors import UserError
+
+SPLITS = ("train", "validation")  # of a corpus and its tokens
+BENCHMARKS = Path("data/benchmarks")  # copies of the datasets of benchmarks
+JOURNAL = "tracking.jsonl"  # beside a run's checkpoints, during training and after
+SPECIAL_CHARACTERS = re.compile(r"""[\s"'\\$&;|<>()*?`!#{}\[\]]""")  # for a shell
+MAX_YAML_LEVELS = 50  # Python's recursion limit is some hundred
+LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+def tokens_folder(data: str) -> Path:
+    """The token files of an entry under `data`."""
+    return Path("data/tokens") / data
+
+
+def corpus_folder(data: str) -> Path:
+    """The documents of an entry under `data`."""
+    return Path("data/corpus") / data
+
+
+def checkpoint_path(experiment: str, run: str, tokens: int | None = None) -> Path:
+    """DVC's path of a finished run's last checkpoint, or of its checkpoint at ``tokens`` tokens."""
+    return Path("checkpoints") / experiment / run / f"{tokens or 'last'}.ckpt"
+
+
+def resume_folder(experiment: str, run: str) -> Path:
+    """Where an unfinished run has a folder for each specification (see Manifest.resume). DVC does
+    not know them, because it deletes a stage's outputs before it runs the stage (it keeps outputs
+    marked to persist, but then it caches no earlier run).
+    """
+    return Path("resume") / experiment / run
+
+
+def published_journal(experiment: str, run: str) -> Path:
+    """The journal of a trained run."""
+    return checkpoint_path(experiment, run).with_name(JOURNAL)
+
+
+def results_folder(experiment: str, run: str) -> Path:
+    """The folder of a run's training curve, and of its evaluation's and suite's results."""
+    return Path("results") / experiment / run
+
+
+def report_folder(experiment: str) -> Path:
+    return Path("report") / experiment
+
+
+def special_path(paths: Iterable[str]) -> str | None:
+    """The first path that a shell would not read as one word."""
+    return next((path for path in paths if SPECIAL_CHARACTERS.search(path)), None)
 
 
 def check_writable(folder: Path) -> None:
@@ -90,7 +140,9 @@ def replace_folder(target: Path, keep: bool = False) -> Iterator[Path]:
         partial.rename(target)
 
 
-# Standard JSON, without NaN and infinity, which many readers refuse.
+def dumps(value: Any, **options: Any) -> str:
+    """Standard JSON. Many readers refuse NaN and infinity, so these become null."""
+    return json.dumps(without_nan(value), allow_nan=False, **options)
 
 
 def without_nan(value: Any) -> Any:
@@ -99,22 +151,15 @@ def without_nan(value: Any) -> Any:
         return {key: without_nan(entry) for key, entry in value.items()}
     if isinstance(value, list | tuple):
         return [without_nan(entry) for entry in value]
-    return None if isinstance(value, float) and not isfinite(value) else value
-
-
-def dumps(value: Any, **options: Any) -> str:
-    return json.dumps(without_nan(value), allow_nan=False, **options)
-
-
-# Reads YAML files that people write: as UTF-8, and none that would break a parser.
-
-MAX_LEVELS = 50  # Python's recursion limit is some hundred
-LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    if isinstance(value, float) and not isfinite(value):
+        return None
+    return value
 
 
 def read_yaml(path: Path) -> str:
-    """The text of a YAML file. Raises UserError with the file and what is wrong if it cannot be
-    read, is not UTF-8 or YAML, is too deep or contains itself; FileNotFoundError if there is none.
+    """The text of a YAML file that people write. Raises UserError with the file and what is wrong
+    if it cannot be read, is not UTF-8 or YAML, is too deep or contains itself; FileNotFoundError if
+    there is none.
     """
     try:
         text = path.read_bytes().decode()
@@ -138,8 +183,8 @@ def check_nesting(text: str) -> None:
         line = event.start_mark.line + 1 if event.start_mark else 0
         if isinstance(event, yaml.CollectionStartEvent):
             open_anchors.append(event.anchor)
-            if len(open_anchors) > MAX_LEVELS:
-                raise ValueError(f"line {line}: nested more than {MAX_LEVELS} deep")
+            if len(open_anchors) > MAX_YAML_LEVELS:
+                raise ValueError(f"line {line}: nested more than {MAX_YAML_LEVELS} deep")
         elif isinstance(event, yaml.CollectionEndEvent):
             open_anchors.pop()
         elif isinstance(event, yaml.AliasEvent) and event.anchor in open_anchors:

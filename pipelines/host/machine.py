@@ -1,4 +1,6 @@
-"""Cores and memory that this process may use: the machine's, or less in a container."""
+"""What this process runs on: the cores and memory that it may use, which are fewer in a container
+than on the machine; its device; and the revision of the code.
+"""
 
 import ctypes
 import os
@@ -16,6 +18,12 @@ from pipelines.host.errors import UserError
 
 CGROUPS = Path("/sys/fs/cgroup")
 MEMBERSHIP = Path("/proc/self/cgroup")
+SAMPLE_SECONDS = 0.3  # over which the load of the cores is measured
+MAX_IGNORED_CORES = 0.25  # that others use
+TRIM_THRESHOLD, MMAP_THRESHOLD = -1, -3  # of glibc's mallopt
+NEVER_BYTES = 1 << 30
+WRITTEN = ("params.yaml", "dvc.lock")  # by composing and running an experiment
+STATUS = ("git", "status", "--porcelain", "--untracked-files=no", "--", ":/")
 
 
 def allowed_cores() -> float:
@@ -65,21 +73,16 @@ def groups(controller: str) -> Iterator[Path]:
                 yield folder
 
 
-# Chooses how many threads PyTorch uses on a CPU.
-#
-# On cores that other processes use, more threads are slower, not faster: they wait for one another
-# at every operation. Two threads on two busy cores were 20 times slower than one.
-
-SAMPLE_SECONDS = 0.3  # over which the load of the cores is measured
-MAX_IGNORED_CORES = 0.25  # that others use
-
-
 def idle_threads() -> tuple[int, str]:
-    """One thread for each idle core, and the reason in words."""
+    """One thread of PyTorch for each idle core, and the reason in words.
+
+    On cores that other processes use, more threads are slower, not faster: they wait for one
+    another at every operation. Two threads on two busy cores were 20 times slower than one.
+    """
     cores, own = allowed_cores(), os.sched_getaffinity(0)
     shares = psutil.cpu_percent(SAMPLE_SECONDS, percpu=True)  # used by others: this process waits
     busy = sum(shares[core] for core in own if core < len(shares)) / 100
-    idle = min(cores, len(os.sched_getaffinity(0)) - busy)
+    idle = min(cores, len(own) - busy)
     threads = max(1, min(int(idle + MAX_IGNORED_CORES), torch.get_num_threads()))
     return threads, f"of {cores:g} cores others use {busy:.1f}"
 
@@ -94,9 +97,6 @@ def set_threads(setting: int | None) -> None:
         say(f"threads: {threads} ({reason}; compute.threads decides)")
 
 
-# Reports in one line that a GPU's memory is full.
-
-
 @contextmanager
 def full_memory(what: str, settings: str) -> Iterator[None]:
     """Raise a UserError that says to lower ``settings`` if a GPU's memory is full."""
@@ -107,27 +107,16 @@ def full_memory(what: str, settings: str) -> Iterator[None]:
         raise UserError(f"{what}: the GPU's memory is full; lower {settings} ({reason})") from None
 
 
-# Makes the C library keep memory that tensors have freed.
-#
-# By default it returns large blocks to the system at once, which hands them out again zeroed, page
-# by page: 1600 page faults of some 2 µs in a 0.1 s training step of `target_small`.
-
-TRIM_THRESHOLD, MMAP_THRESHOLD = -1, -3  # of glibc's mallopt
-NEVER_BYTES = 1 << 30
-
-
 def keep_freed_memory() -> None:
-    """Keep freed memory for the next tensors in this process; does nothing without glibc."""
+    """Keep freed memory for the next tensors in this process; does nothing without glibc.
+
+    By default glibc returns large blocks to the system at once, which hands them out again zeroed,
+    page by page: 1600 page faults of some 2 µs in a 0.1 s training step of `target_small`.
+    """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt:
         mallopt(MMAP_THRESHOLD, NEVER_BYTES)
         mallopt(TRIM_THRESHOLD, NEVER_BYTES)
-
-
-# Where a result comes from: the code's revision and the device.
-
-WRITTEN = ("params.yaml", "dvc.lock")  # by composing and running an experiment
-STATUS = ("git", "status", "--porcelain", "--untracked-files=no", "--", ":/")
 
 
 def git_revision() -> str:
@@ -142,7 +131,7 @@ def git_revision() -> str:
         changes = check_output(status, stderr=DEVNULL)  # names of files in any encoding
     except (CalledProcessError, FileNotFoundError):
         return os.environ.get("GIT_REVISION", "unknown")
-    return head + ("+changes" if changes.strip() else "")
+    return f"{head}+changes" if changes.strip() else head
 
 
 def device_name() -> str:
@@ -150,7 +139,7 @@ def device_name() -> str:
     if torch.cuda.is_available():
         return torch.cuda.get_device_name()
     threads = torch.get_num_threads()
-    return f"{processor_name()}, {threads} thread{'s' * (threads > 1)}"
+    return f"{processor_name()}, {threads} {'thread' if threads == 1 else 'threads'}"
 
 
 def processor_name() -> str:

@@ -52,7 +52,9 @@ class RunPlan:
         self.gpus = compute.workers * gpu
         self.tokens_per_second = options.flops * options.mfu / self.flops_per_token
         self.days = self.tokens / (self.tokens_per_second * self.gpus) / 86_400
-        self.cost = options.price and options.price * self.gpus * self.days * 24
+        self.cost: float | None = None
+        if options.price is not None:
+            self.cost = options.price * self.gpus * self.days * 24
         self.micro_batch = spec.optim.batch_size // (compute.workers * compute.accumulate)
         self.memory = worker_memory(compute, config, vocabulary, self.micro_batch, compute.workers)
         self.fits = self.memory.total <= options.memory * GIB * gpu
@@ -119,7 +121,9 @@ def costs_row(p: RunPlan, arm: str, seeds: int) -> dict[str, str]:
         "tokens/s each": f"{p.tokens_per_second:,.0f}",
         "days": format_days(p.days),
     }
-    return row if p.cost is None else {**row, "cost": f"{p.cost:,.0f}"}
+    if p.cost is not None:
+        row["cost"] = f"{p.cost:,.0f}"
+    return row
 
 
 def total(plans: list[RunPlan]) -> str:
@@ -159,13 +163,13 @@ def memory_row(p: RunPlan, arm: str, limit: float) -> dict[str, str]:
 
 def gib(size: float) -> str:
     """Bytes as GiB; two digits of what would be 0.0."""
-    return f"{size / GIB:.1f}" if not 0 < size < 0.05 * GIB else f"{size / GIB:.2g}"
+    return f"{size / GIB:.2g}" if 0 < size < 0.05 * GIB else f"{size / GIB:.1f}"
 
 
 def weak_scaling(
     here: RunPlan, options: Assumptions, joined: Interconnect
 ) -> Iterator[dict[str, str]]:
-    """A row for each number of GPUs, with a batch that grows with it."""
+    """A row for each number of GPUs, with a batch that grows as they do."""
     compute, config, vocabulary = here.spec.experiment.compute, here.spec.config, here.vocabulary
     sharded = compute.strategy is Strategy.fsdp
     sequences = here.micro_batch * compute.accumulate

@@ -23,7 +23,7 @@ from pipelines.host.dvc import (
     repair,
 )
 from pipelines.host.errors import UserError
-from pipelines.host.paths import report_folder
+from pipelines.host.files import report_folder
 from pipelines.parallel.plan import Assumptions, RunPlan
 from pipelines.parallel.scheduler import (
     Graph,

@@ -1,4 +1,7 @@
-"""Runs stages of a graph side by side, each as `dvc repro --single-item` in a slot of its own."""
+"""Runs stages of a graph side by side, each as `dvc repro --single-item` in a slot of its own.
+
+The graph is the pipeline as DVC reads it from dvc.yaml: stages, what each depends on, what changed.
+"""
 
 import os
 import re
@@ -17,7 +20,12 @@ from pipelines.host.dvc import dvc_command, dvc_environment
 from pipelines.parallel.screen import Screen, duration
 from pipelines.parallel.slots import Slot
 
-# The pipeline as DVC reads it from dvc.yaml: stages, what each depends on, what has changed.
+LOOK_SECONDS = 0.2  # between two looks at the processes
+LOCKED = ("is busy, it is being blocked by", "Unable to acquire lock")  # by another DVC command
+ERROR = re.compile("^ERROR: ", re.MULTILINE)  # DVC's; the last is why it ended
+# whatever the stage said
+FAILED_LINE = re.compile("^ERROR: failed to reproduce .*: failed to run: ")
+MAX_ERROR_LINES = 20
 
 
 @dataclass
@@ -29,7 +37,8 @@ class Graph:
 
     def upstream(self, names: Iterable[str]) -> set[str]:
         """The named stages and all that they need, directly or not."""
-        every, new = set[str](), set(names)
+        every: set[str] = set()
+        new = set(names)
         while new:
             every |= new
             new = {need for name in new for need in self.needs[name]} - every
@@ -43,6 +52,7 @@ class Graph:
     def priorities(self, costs: dict[str, float]) -> dict[str, float]:
         """For each stage, the cost of the longest way from its start to the end of the pipeline."""
         longest = dict.fromkeys(self.needs, 0.0)
+        # From the last stage back, so that all that need a stage have been seen before it
         for name in reversed([*TopologicalSorter(self.needs).static_order()]):
             longest[name] += costs.get(name, 0.0)
             for need in self.needs[name]:
@@ -58,24 +68,16 @@ def read_graph() -> Graph:
     with Repo(".") as repo:
         graph = repo.index.graph
         names = {stage: stage.addressing for stage in graph}
-        return Graph(
-            {name: {names[need] for need in graph.successors(s)} for s, name in names.items()},
-            {name for stage, name in names.items() if stage.always_changed},
-        )
+        needs = {
+            name: {names[need] for need in graph.successors(stage)} for stage, name in names.items()
+        }
+        return Graph(needs, {name for stage, name in names.items() if stage.always_changed})
 
 
 def changed_stages() -> set[str]:
     """Stages whose command, parameters, dependencies or outputs differ from dvc.lock."""
     with Repo(".") as repo:
         return {name.rpartition(":")[2] for name in repo.status()}
-
-
-LOOK_SECONDS = 0.2  # between two looks at the processes
-LOCKED = ("is busy, it is being blocked by", "Unable to acquire lock")  # by another DVC command
-ERROR = re.compile("^ERROR: ", re.MULTILINE)  # DVC's; the last is why it ended
-# whatever the stage said
-FAILED_LINE = re.compile("^ERROR: failed to reproduce .*: failed to run: ")
-MAX_ERROR_LINES = 20
 
 
 @dataclass
@@ -105,11 +107,13 @@ class StageOutcome:
 @contextmanager
 def interrupts() -> Iterator[list[int]]:
     """Collects the signals that ask this process to stop, Ctrl-C or SIGTERM, as they come."""
-    noted: list[int] = []
-    numbers = signal.SIGINT, signal.SIGTERM
-    before = {n: signal.signal(n, lambda n, _: noted.append(n)) for n in numbers}
+    asked: list[int] = []
+    before = {
+        number: signal.signal(number, lambda number, _: asked.append(number))
+        for number in (signal.SIGINT, signal.SIGTERM)
+    }
     try:
-        yield noted
+        yield asked
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
@@ -123,7 +127,7 @@ class Scheduler:
         it, too, so it is kept for as long as one of them runs, even if this process is killed.
         """
         self.slots, self.logs, self.lock, self.screen = slots, logs, lock, screen
-        self.free = [*reversed(range(len(slots)))]
+        self.free = [*reversed(range(len(slots)))]  # the last is taken first
         self.jobs: list[StageJob] = []
         self.outcome = StageOutcome()
         logs.mkdir(parents=True, exist_ok=True)
@@ -134,8 +138,10 @@ class Scheduler:
         sorter.prepare()
         ready: list[str] = []
         with interrupts() as asked, self.no_orphans():
-            answered = 0
+            answered = 0  # signals that were passed on
             while True:
+                # Start what is ready, the longest way first. After a signal nothing is started, and
+                # the loop ends with the last stage
                 ready += sorter.get_ready()
                 ready.sort(key=lambda name: -priorities.get(name, 0.0))
                 while ready and self.free and not asked:
@@ -143,6 +149,7 @@ class Scheduler:
                 if not self.jobs:
                     break
                 sleep(LOOK_SECONDS)
+                # Every further signal is passed on to all stages, too
                 if len(asked) > answered:
                     answered = len(asked)
                     self.interrupt()
@@ -164,7 +171,9 @@ class Scheduler:
             raise
 
     def start(self, name: str) -> None:
-        slot, log = self.free.pop(), self.logs / f"{name}.log"
+        """Start a stage in a free slot, with that slot's cores and GPUs."""
+        slot = self.free.pop()
+        log = self.logs / f"{name}.log"
         environment = {**dvc_environment(), **self.screen.environment, **self.slots[slot]}
         with open(log, "wb") as file:
             process = subprocess.Popen(
@@ -182,6 +191,9 @@ class Scheduler:
         return dvc_command("--wait-for-lock", "repro", "--single-item", name)
 
     def end(self, job: StageJob, sorter: "TopologicalSorter[str]", ready: list[str]) -> None:
+        """Free a stage's slot, and see to what comes of it: if it did well, others become ready; if
+        another DVC command kept it from running, it is ready itself.
+        """
         self.jobs.remove(job)
         self.free.append(job.slot)
         if job.process.returncode == 0:
@@ -199,6 +211,7 @@ class Scheduler:
             self.screen.say(f"{job.name}: failed after {duration(job.seconds)}: {job.log}", "red")
 
     def interrupt(self) -> None:
+        """Ask all running stages to stop."""
         self.outcome.interrupted = True
         self.screen.say(f"stopping {', '.join(job.name for job in self.jobs)}")
         for job in self.jobs:

@@ -14,7 +14,7 @@ from rich.text import Text
 from pipelines.host.errors import printable
 
 TAIL_BYTES = 8192  # of a log, in which its last line is looked for
-PROGRESS = re.compile(r": +\d+% \S+ left ")  # in a line of common/console.py's Bar
+PROGRESS = re.compile(r": +\d+% \S+ left ")  # in a line of host/console.py's Bar
 PROGRESS_VARIABLE = {"PROGRESS_SECONDS": "2"}  # how often a stage then writes a line into its log
 
 

@@ -14,8 +14,7 @@ from pipelines.compare.arms import group_by_seed
 from pipelines.config.load import freeze
 from pipelines.config.schema import Experiment
 from pipelines.host.errors import UserError, printable
-from pipelines.host.files import replace_folder
-from pipelines.host.paths import report_folder
+from pipelines.host.files import replace_folder, report_folder
 from pipelines.report import blocks, expectation, tables, verdicts
 from pipelines.report.analysis import Analysis
 from pipelines.report.blocks import Block, Picture, figures

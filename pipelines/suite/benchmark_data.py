@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.common.file_listing import BUILDERS, words_of
-from pipelines.host.files import alone, write_file
-from pipelines.host.paths import BENCHMARKS
+from pipelines.host.files import BENCHMARKS, alone, write_file
 
 FOLDER = BENCHMARKS
 FETCHED = FOLDER / "fetched.json"  # what `ftlab fetch` has brought, by task

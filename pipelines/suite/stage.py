@@ -23,7 +23,7 @@ from pipelines.artifacts.suite_results import (
     TaskScore,
     sampled_key,
 )
-from pipelines.cluster.connection import here_or_on_a_worker
+from pipelines.cluster.dispatch import here_or_on_a_worker
 from pipelines.common.file_listing import words_of
 from pipelines.config.derived import Budget
 from pipelines.config.load import Frozen, freeze

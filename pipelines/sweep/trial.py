@@ -17,9 +17,8 @@ from pipelines.artifacts.run_spec import RunSpec
 from pipelines.cluster.connection import on_a_worker
 from pipelines.evaluate.stage import measure
 from pipelines.host.errors import UserError
-from pipelines.host.files import alone
+from pipelines.host.files import alone, published_journal
 from pipelines.host.machine import git_revision
-from pipelines.host.paths import published_journal
 from pipelines.sweep.plan import (
     BOUND,
     ERROR,

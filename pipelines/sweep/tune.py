@@ -19,13 +19,13 @@ from ray import tune
 from ftmodel.config import ModelConfig
 from pipelines.artifacts.checkpoint import hash_of
 from pipelines.cluster.connection import connect, runs_at_once, worker_of
+from pipelines.cluster.dispatch import check_ray
 from pipelines.config.compose import CONF, compose_valid, write_params
 from pipelines.config.schema import Arm, Compute, Experiment, Optim
 from pipelines.host.console import say
 from pipelines.host.dvc import dvc_command, dvc_environment
 from pipelines.host.errors import UserError
 from pipelines.host.files import alone, write_file
-from pipelines.host.shell_paths import check_ray
 from pipelines.host.source_code import code_version
 from pipelines.sweep.plan import (
     DONE,

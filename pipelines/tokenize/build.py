@@ -17,13 +17,24 @@ from pipelines.config.data import Data, TextData
 from pipelines.config.load import Check, freeze, unchecked
 from pipelines.host.console import Bar
 from pipelines.host.errors import UserError
-from pipelines.host.files import dumps, replace_folder, write_file
+from pipelines.host.files import (
+    SPLITS,
+    corpus_folder,
+    dumps,
+    replace_folder,
+    tokens_folder,
+    write_file,
+)
 from pipelines.host.machine import whole_cores
-from pipelines.host.paths import SPLITS, corpus_folder, tokens_folder
 from pipelines.host.source_code import code_version
 from pipelines.tokenize.encode import Task, tokenize_part
 from pipelines.tokenize.overlap import find_overlap
-from pipelines.tokenize.vocabulary import save, sha256_of, symbol_tokenizer, text_tokenizer
+from pipelines.tokenize.vocabulary import (
+    sha256_of,
+    symbol_tokenizer,
+    text_tokenizer,
+    write_tokenizer,
+)
 
 ORIGIN = "origin"  # says what a .partial folder's files come from; not in the finished one
 
@@ -44,16 +55,20 @@ def make_vocabulary(name: str, data: Data, train_parts: list[Path], path: Path) 
     """Write tokenizer.json to ``path``; returns metadata without splits. Raises UserError."""
     if isinstance(data, TextData):
         tokenizer = text_tokenizer(f"data.{name}", data, train_parts, path)
-        row, end_of_text, vocab_size = None, tokenizer.end_of_text, tokenizer.vocab_size
+        row_length = None
+        end_of_text, vocab_size = tokenizer.end_of_text, tokenizer.vocab_size
     else:
         process = PROCESSES[data.source]
-        row, end_of_text, vocab_size = process.row, None, len(process.symbols)
-        save(symbol_tokenizer(process.symbols, process.separator), path)
+        row_length = process.row
+        end_of_text, vocab_size = None, len(process.symbols)
+        write_tokenizer(symbol_tokenizer(process.symbols, process.separator), path)
     dtype = token_dtype(vocab_size)
-    return Metadata(vocab_size, dtype, row, end_of_text, tokenizer=sha256_of(path), splits={})
+    return Metadata(
+        vocab_size, dtype, row_length, end_of_text, tokenizer=sha256_of(path), splits={}
+    )
 
 
-def finished(task: Task) -> Shard | None:
+def finished_shard(task: Task) -> Shard | None:
     """The shard that a killed run has made for a task, if it is finished."""
     with suppress(UserError):
         file = TokenFile(task.target)
@@ -67,7 +82,7 @@ def write_token_files(name: str, tasks: list[Task], folder: Path, cores: int) ->
     """Write a token file for each part of the corpus, unless it is finished; delete all others."""
     for path in {*folder.glob("*.tokens*")} - {task.target for task in tasks}:
         path.unlink()
-    shards = {task.part: shard for task in tasks if (shard := finished(task))}
+    shards = {task.part: shard for task in tasks if (shard := finished_shard(task))}
     if shards:
         print(f"{name}: {len(shards)} of {len(tasks)} token files are there already")
     waiting = [task for task in tasks if task.part not in shards]

@@ -12,38 +12,13 @@ import numpy as np
 from tokenizers import Tokenizer
 
 from pipelines.artifacts import corpus
-from pipelines.artifacts.tokens.byte_tokenizer import (
-    ByteTokenizer,
-)
+from pipelines.artifacts.tokens.byte_tokenizer import ByteTokenizer
 from pipelines.artifacts.tokens.token_file import Ids, Shard, write_tokens
 from pipelines.host.errors import UserError
 
-# Cuts long texts into pieces that are encoded one by one, on several cores.
-
-PIECE = 1 << 16  # bytes, at most
-LINE_END = re.compile(rb"[0-9A-Za-z](?=\n)")
-
-
-def pieces(text: bytes) -> Iterator[bytes]:
-    """Cut a text into pieces of at most PIECE bytes, if possible where a line ends in a letter or
-    digit. The usual patterns cut there as well, so the tokens equal the whole text's.
-    """
-    start = 0
-    while len(text) - start > PIECE:
-        stop = start + PIECE
-        line_ends = [match.end() for match in LINE_END.finditer(text, start, stop)]
-        if line_ends:
-            stop = line_ends[-1]
-        else:
-            while stop > start + PIECE - 3 and text[stop] & 0xC0 == 0x80:  # inside a character
-                stop -= 1
-        yield text[start:stop]
-        start = stop
-    if start < len(text):
-        yield text[start:]
-
-
 ENCODED_BYTES = 1 << 20  # encoded at once, at least
+PIECE_BYTES = 1 << 16  # at most
+LINE_END = re.compile(rb"[0-9A-Za-z](?=\n)")
 
 
 @dataclass(frozen=True)
@@ -57,6 +32,26 @@ class Task:
     row_length: int | None
     dtype: str
     source: str  # SHA-256 of the part
+
+
+def pieces(text: bytes) -> Iterator[bytes]:
+    """Cut a long text into pieces of at most PIECE_BYTES, which are encoded one by one on several
+    cores, if possible where a line ends in a letter or digit. The usual patterns cut there as well,
+    so the tokens equal the whole text's.
+    """
+    start = 0
+    while len(text) - start > PIECE_BYTES:
+        stop = start + PIECE_BYTES
+        line_ends = [match.end() for match in LINE_END.finditer(text, start, stop)]
+        if line_ends:
+            stop = line_ends[-1]
+        else:  # not inside a character of UTF-8
+            while stop > start + PIECE_BYTES - 3 and text[stop] & 0xC0 == 0x80:
+                stop -= 1
+        yield text[start:stop]
+        start = stop
+    if start < len(text):
+        yield text[start:]
 
 
 def text_chunks(

@@ -25,7 +25,7 @@ from pipelines.host.errors import UserError
 from pipelines.host.files import write_file
 from pipelines.tokenize.encode import pieces
 
-SAMPLE = 256 << 20  # bytes of text, at most, that a tokenizer is trained on
+SAMPLE_BYTES = 256 << 20  # of text, at most, that a tokenizer is trained on
 LARGEST_VOCABULARY = 1 << 20  # ids; today's largest have 2^18
 # bytes that an adopted tokenizer may lack: control characters, bytes that UTF-8 never has, and
 # first bytes in the planes of Unicode that have no characters (4 to 11)
@@ -43,7 +43,7 @@ def sha256_of(path: Path) -> str:
         return file_digest(file, "sha256").hexdigest()
 
 
-def save(tokenizer: Tokenizer, path: Path) -> None:
+def write_tokenizer(tokenizer: Tokenizer, path: Path) -> None:
     write_file(path, tokenizer.to_str(pretty=True))
 
 
@@ -56,7 +56,7 @@ def text_tokenizer(key: str, data: TextData, train_parts: list[Path], path: Path
             adopted = adopt(Path(data.tokenizer), data.end_of_text)
         except UserError as error:
             raise UserError(f"{key}.tokenizer: {error}") from None
-        save(adopted.tokenizer, path)
+        write_tokenizer(adopted.tokenizer, path)
         return adopted
     assert data.vocab_size is not None
     if path.exists():
@@ -68,18 +68,20 @@ def text_tokenizer(key: str, data: TextData, train_parts: list[Path], path: Path
         raise UserError(f"{key}: {error}") from None
     if trained.vocab_size < data.vocab_size:
         print(f"{key}.vocab_size: {data.vocab_size}, but the text gives {trained.vocab_size}")
-    save(trained.tokenizer, path)
+    write_tokenizer(trained.tokenizer, path)
     return trained
 
 
 def training_sample(parts: list[Path]) -> Iterator[bytes]:
-    """Text from the start of each part, at most SAMPLE bytes in all, in equal shares."""
-    left = SAMPLE
+    """Text from the start of each part, at most SAMPLE_BYTES in all, in equal shares."""
+    left = SAMPLE_BYTES
     for number, part in enumerate(parts):
-        share = left // (len(parts) - number)
+        share = left // (len(parts) - number)  # what a shorter part left goes to those after it
         for _, text in corpus.documents(part):
-            yield text[:share]
-            share, left = share - len(text[:share]), left - len(text[:share])
+            text = text[:share]
+            yield text
+            share -= len(text)
+            left -= len(text)
             if not share:
                 break
 
@@ -130,6 +132,7 @@ def byte_exact(spec: dict[str, Any], end_of_text: str) -> ByteTokenizer:
     for name in ("continuing_subword_prefix", "end_of_word_suffix", "dropout"):
         if model.get(name):
             raise UserError(f"model.{name}: {model[name]!r} does not fit a byte-exact tokenizer")
+    # Each of the 256 bytes needs a token of its own, or a text may not be spelled
     vocabulary, bytes_ = model["vocab"], byte_tokens(fallback)
     missing = [byte for byte in range(256) if bytes_[byte] not in vocabulary]
     if ordinary_text := [byte for byte in missing if byte not in RARE]:
@@ -141,6 +144,8 @@ def byte_exact(spec: dict[str, Any], end_of_text: str) -> ByteTokenizer:
             f"tokenizer: {len(missing)} of the 256 bytes have no token; documents with one of "
             "them are left out"
         )
+    # Tokens that ordinary text may be cut into: no special or altered token may be among them, or
+    # text would be read as that
     ordinary = {*bytes_, *map("".join, model["merges"])}
     if fallback:
         ordinary |= {token for token in vocabulary if len(token) == 1}
@@ -155,6 +160,7 @@ def byte_exact(spec: dict[str, Any], end_of_text: str) -> ByteTokenizer:
         if content in ordinary and (token["special"] or not same):
             raise UserError(f"{content!r} is an added token, but also a token of ordinary text")
     tokenizer = Tokenizer.from_str(json.dumps(spec))
+    # The end of text is a special token that the tokenizer has, or one more if it has none
     if tokenizer.token_to_id(end_of_text) is None:
         special = [token["content"] for token in spec["added_tokens"] if token["special"]]
         if known := [token for token in special if "reserved" not in token]:
@@ -172,14 +178,20 @@ def keep_text(spec: dict[str, Any]) -> bool:
     whether it writes spaces as ▁ and other characters by byte fallback; otherwise it is byte-level.
     Raises UserError if it is neither.
     """
-    model, parts = spec["model"], pre_tokenizer_parts(spec["pre_tokenizer"])
+    model = spec["model"]
+    parts = pre_tokenizer_parts(spec["pre_tokenizer"])
     kinds = [part["type"] for part in parts]
+    # Which of the two kinds it is: spaces are ▁ by a Metaspace or a normalizer, or there is one
+    # ByteLevel pre-tokenizer
     fallback: bool = model["byte_fallback"] and "ByteLevel" not in kinds
     model["byte_fallback"] = fallback
     normalizer = spec["normalizer"] or {"normalizers": []}
     steps = normalizer.get("normalizers", [normalizer])
     kept = [SPACES] if fallback and SPACES in steps else []
-    wanted, other = ("Metaspace", "ByteLevel") if fallback else ("ByteLevel", "Metaspace")
+    if fallback:
+        wanted, other = "Metaspace", "ByteLevel"
+    else:
+        wanted, other = "ByteLevel", "Metaspace"
     if kinds.count(wanted) + len(kept) != 1 or other in kinds:
         raise UserError(
             "neither a byte-level BPE (one ByteLevel pre-tokenizer) nor one with byte_fallback "

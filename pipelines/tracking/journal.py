@@ -1,9 +1,9 @@
 """A run's journal: what MLflow shows about a run and no result file has, as JSON lines.
 
-The first line says what the run is. Each row of the training curve is a line, with its time and
-the load of the machine, as soon as it is there; tags and the run's status are lines, too. The
-journal lies in resume/ while the run is trained, and then beside its checkpoint, in the same output
-of DVC.
+The first line says what the run is: its parameters, tags, note and data. Each row of the training
+curve is a line, with its time and the load of the machine, as soon as it is there; further tags and
+the run's status are lines, too. The journal lies in resume/ while the run is trained, and then
+beside its checkpoint, in the same output of DVC.
 """
 
 import getpass
@@ -16,9 +16,7 @@ from time import time
 from typing import Any, NamedTuple
 from uuid import uuid4
 
-from mlflow.entities import Dataset, DatasetInput, InputTag
 from mlflow.utils.mlflow_tags import (
-    MLFLOW_DATASET_CONTEXT,
     MLFLOW_GIT_COMMIT,
     MLFLOW_RUN_NOTE,
     MLFLOW_SOURCE_NAME,
@@ -33,22 +31,34 @@ from pipelines.config import derived
 from pipelines.config.arms import group_by_seed
 from pipelines.config.schema import Experiment
 from pipelines.host.errors import UserError, name_user
-from pipelines.host.paths import JOURNAL, SPLITS, checkpoint_path, tokens_folder
+from pipelines.host.files import JOURNAL, SPLITS, checkpoint_path, tokens_folder
 
-# Everything that MLflow should have about a run.
+MODEL_PARAMS = ("kappa_bits", "seed", "data", "model", "config_hash")  # that logged models have
+NESTED_SETTINGS = ("init_from", "latent")  # settings of a run that have a form of their own
+WHAT_IS_COMPARED = (
+    "Arms are compared by `bound/bits_per_token` and `bound/bits_per_byte` alone (the exact NLL of "
+    "a baseline, the filtering bound of a Free Transformer), and only with arms of the same data, "
+    "model and token budget, over all seeds, by the rule in docs/measurement/differences.md. "
+    "Training losses, and the cross-entropy of a Free Transformer, are not comparable between arms."
+)
 
-# parameters of a run that its logged models have
-KEPT = ("kappa_bits", "seed", "data", "model", "config_hash")
+
+class Origin(NamedTuple):
+    """What a value was measured of and on."""
+
+    model: str  # name of the logged model
+    dataset: str
+    digest: str  # of the dataset
 
 
 class Point(NamedTuple):
-    """A value of a metric; ``of``: the logged model, and the name and digest of the dataset."""
+    """A value of a metric."""
 
     key: str
     value: float
     time: int  # ms since 1970, as all times here
     step: int
-    of: tuple[str, ...] = ()
+    origin: Origin | None = None
 
 
 @dataclass
@@ -65,34 +75,41 @@ class Tracked:
     params: dict[str, str] = field(default_factory=dict)
     tags: dict[str, str] = field(default_factory=dict)
     points: list[Point] = field(default_factory=list)
-    inputs: list[dict[str, str]] = field(default_factory=list)  # see datasets.py
+    inputs: list[dict[str, str]] = field(default_factory=list)  # see dataset
     models: list[dict[str, Any]] = field(default_factory=list)  # kept checkpoints
     files: list[Path] = field(default_factory=list)  # or folders of files
     step: int = -1  # of the last row of the curve
 
     def read_line(self, line: dict[str, Any]) -> None:
         """Add a line of the journal. A step that a resumed run repeats counts as first logged."""
-        at, row = line["time"], line.get("row")
+        at = line["time"]
         if "run" in line:
             vars(self).update(line["run"], started=at)
         self.parent = line.get("parent", self.parent)
         self.tags = self.tags | line.get("tags", {})
         self.add(line.get("prefix", ""), line.get("figures", {}), line.get("step", 0), at)
         if status := line.get("status"):
-            self.status, self.ended = status, None if status == "RUNNING" else at
+            self.status = status
+            self.ended = None if status == "RUNNING" else at
+        row = line.get("row")
         if row and row["step"] > self.step:
             self.step = int(row["step"])
-            for axis, x in (("curve", "step"), ("curve_by_tokens", "tokens")):
-                figures = {key: row[key] for key in row if key not in ("step", "tokens")}
-                self.add(axis, figures, int(row[x]), at)
+            figures = {key: row[key] for key in row if key not in ("step", "tokens")}
+            self.add("curve", figures, self.step, at)
+            self.add("curve_by_tokens", figures, int(row["tokens"]), at)
             self.add("system", line.get("system", {}), self.step, at)
 
     def add(
-        self, prefix: str, figures: dict[str, float], step: int, at: int, of: tuple[str, ...] = ()
+        self,
+        prefix: str,
+        figures: dict[str, float],
+        step: int,
+        at: int,
+        origin: Origin | None = None,
     ) -> None:
         """Add figures at a step, without NaN and infinite ones."""
         self.points += [
-            Point(f"{prefix}/{key}", value, at, step, of)
+            Point(f"{prefix}/{key}", value, at, step, origin)
             for key, value in figures.items()
             if isfinite(value)
         ]
@@ -104,7 +121,7 @@ class Tracked:
         """
         name = model_name(self.run_name, listed)
         path = checkpoint_path(self.experiment, self.run_name, listed)
-        params = {key: self.params[key] for key in KEPT if key in self.params}
+        params = {key: self.params[key] for key in MODEL_PARAMS if key in self.params}
         tags = {"checkpoint": str(path), "run": self.run_name}
         if all(model["name"] != name for model in self.models):
             params |= {"tokens": str(tokens)}
@@ -115,164 +132,6 @@ class Tracked:
 def model_name(run: str, tokens: int | None = None) -> str:
     """The name of a run's last checkpoint, or of its checkpoint at a smaller budget, as listed."""
     return f"{run}_at_{tokens}" if tokens else run
-
-
-# The data of a run as MLflow's dataset inputs: plain data for the record, and MLflow's types.
-
-
-def of_data(data: str, data_hash: str) -> list[dict[str, str]]:
-    """Dataset inputs for the splits of an entry under `data`."""
-    source = str(tokens_folder(data))
-    return [
-        dataset(split_name(data, split), data_hash, source, context)
-        for split, context in zip(SPLITS, ("train", "eval"), strict=True)
-    ]
-
-
-def split_name(data: str, split: str) -> str:
-    """The name of a dataset: MLflow tells a run's inputs apart by name and digest alone."""
-    return f"{data}_{split}"
-
-
-def dataset(name: str, digest: str, source: str, context: str) -> dict[str, str]:
-    """A dataset input. ``source`` is relative to the project, so it is right wherever that lies."""
-    return {
-        "name": name,
-        "digest": digest,
-        "source_type": "local",
-        "source": json.dumps({"uri": source}),
-        "context": context,
-    }
-
-
-def dataset_input(content: dict[str, str]) -> DatasetInput:
-    fields = {key: value for key, value in content.items() if key != "context"}
-    return DatasetInput(Dataset(**fields), [InputTag(MLFLOW_DATASET_CONTEXT, content["context"])])
-
-
-# What MLflow shows about a run and an experiment before figures: parameters, tags, notes.
-
-WHAT_IS_COMPARED = (
-    "Arms are compared by `bound/bits_per_token` and `bound/bits_per_byte` alone (the exact NLL of "
-    "a baseline, the filtering bound of a Free Transformer), and only with arms of the same data, "
-    "model and token budget, over all seeds, by the rule in docs/measurement/differences.md. "
-    "Training losses, and the cross-entropy of a Free Transformer, are not comparable between arms."
-)
-
-NESTED = ("init_from", "latent")  # settings of a run that have a form of their own
-
-
-def run_params(manifest: Manifest, experiment: Experiment) -> dict[str, str]:
-    """Every setting of a run; one that is not set, such as κ of a baseline, is left out."""
-    parent, optim = manifest.parent, experiment.models[manifest.run["model"]].optim
-    precision = experiment.compute.precision
-    architecture = dict(manifest.architecture)
-    design = architecture.pop("latent", {})
-    if architecture["latent_bits"]:
-        architecture |= {f"latent.{key}": str(value) for key, value in design.items()}
-    settings: dict[str, Any] = {
-        **{key: value for key, value in manifest.run.items() if key not in NESTED},
-        **({f"init_from.{k}": v for k, v in manifest.run["init_from"].items()} if parent else {}),
-        **{f"parent.{key}": value for key, value in parent.items()},
-        **{f"architecture.{key}": value for key, value in architecture.items()},
-        **{f"optim.{key}": value for key, value in asdict(optim).items()},
-        "device": manifest.device,
-        "vocab_size": manifest.vocab_size,
-        "steps": derived.budgets(experiment, experiment.runs[manifest.run_name])[-1].steps,
-        "precision": precision.value,
-        "git_revision": manifest.git_revision,
-        "data_hash": manifest.data_hash,
-        "config_hash": manifest.spec_hash,
-    }
-    kappa = manifest.run["kappa_bits"]
-    settings["kappa_axis"] = -1 if kappa is None else kappa  # a chart leaves out runs without one
-    return {key: str(value) for key, value in settings.items() if value not in (None, "")}
-
-
-def run_tags(manifest: Manifest, command: str = "") -> dict[str, str]:
-    """The tags of a run; ``command`` has made it, by default DVC's command."""
-    command = command or f"dvc repro train@{manifest.run_name}"
-    tags = {
-        "arm": "baseline" if manifest.run["kappa_bits"] is None else "free transformer",
-        MLFLOW_GIT_COMMIT: manifest.git_revision,
-        **source_tags(run_note(manifest, command), command),
-    }
-    return {key: value for key, value in tags.items() if value}
-
-
-def source_tags(note: str, command: str) -> dict[str, str]:
-    """Tags that MLflow shows: the description, and who ran what."""
-    name_user()
-    return {
-        MLFLOW_RUN_NOTE: note[:MAX_TAG],
-        MLFLOW_SOURCE_NAME: command,
-        MLFLOW_SOURCE_TYPE: "LOCAL",
-        MLFLOW_USER: getpass.getuser(),
-    }
-
-
-def run_note(manifest: Manifest, command: str) -> str:
-    run = manifest.run
-    kappa = run["kappa_bits"]
-    if kappa is None:
-        blocks = run.get("extra_blocks") or 0
-        arm = f"Baseline, with {blocks} more block{'s' * (blocks > 1)}" if blocks else "Baseline"
-        if prefix := run.get("random_prefix"):
-            arm += f", with a random prefix of {prefix}"
-    else:
-        arm = f"Free Transformer with κ = {fraction(kappa)} bit{'s' * (kappa > 1)} per token"
-    lines = (
-        f"**{arm}** on `{run['data']}`, model `{run['model']}`, {run['tokens']:,} tokens, "
-        f"seed {run['seed']}.",
-        WHAT_IS_COMPARED,
-        f"Made by `{command}` in experiment `{manifest.experiment}`, with the settings "
-        f"under Parameters; the weights are in `checkpoints/{manifest.experiment}/"
-        f"{manifest.run_name}/`.",
-    )
-    return "\n\n".join(lines)
-
-
-def experiment_note(experiment: Experiment) -> str:
-    """Arms, what is asked and expected of them, and what may be compared."""
-    rows = []
-    for arm, names in group_by_seed(experiment.runs).items():
-        run = experiment.runs[names[0]]
-        kappa = "no latent" if run.kappa_bits is None else fraction(run.kappa_bits)
-        seeds = ", ".join(str(experiment.runs[name].seed) for name in names)
-        rows.append(f"| {arm} | {kappa} | {run.data} | {run.model} | {run.tokens:,} | {seeds} |")
-    parts = [
-        experiment.question or "",
-        "\n".join(f"- Expected: {each}" for each in experiment.expectation),
-        "| arm | κ, bits per token | data | model | tokens | seeds |\n|---|---|---|---|---|---|\n"
-        + "\n".join(rows),
-        WHAT_IS_COMPARED,
-        f"Made by `make repro EXPERIMENT={experiment.name}`.",
-    ]
-    return "\n\n".join(part for part in parts if part)[:MAX_TAG]
-
-
-def statement_tags(experiment: Experiment) -> dict[str, str]:
-    """What the experiment asks and expects, as tags."""
-    expected = "\n".join(map(str, experiment.expectation))
-    tags = {"question": experiment.question or "", "expectation": expected}
-    return {key: text[:MAX_TAG] for key, text in tags.items() if text}
-
-
-def read_journal(path: Path) -> Tracked:
-    """Read a journal; raises UserError if there is none here."""
-    run = Tracked()
-    try:
-        for line in path.read_bytes().splitlines():
-            try:
-                content = json.loads(line)
-            except ValueError:  # empty, or cut short by a kill
-                continue
-            run.read_line(content)
-    except (OSError, LookupError, TypeError):
-        run.key = ""
-    if not run.key:
-        raise UserError(f"{path}: no journal of a run here, or a damaged one")
-    return run
 
 
 class Journal:
@@ -310,6 +169,23 @@ class Journal:
             self.append(status=status)
 
 
+def read_journal(path: Path) -> Tracked:
+    """Read a journal; raises UserError if there is none here."""
+    run = Tracked()
+    try:
+        for line in path.read_bytes().splitlines():
+            try:
+                content = json.loads(line)
+            except ValueError:  # empty, or cut short by a kill
+                continue
+            run.read_line(content)
+    except (OSError, LookupError, TypeError):
+        run.key = ""
+    if not run.key:
+        raise UserError(f"{path}: no journal of a run here, or a damaged one")
+    return run
+
+
 def open_journal(
     manifest: Manifest, experiment: Experiment, go_on: bool, command: str = ""
 ) -> Journal:
@@ -325,6 +201,7 @@ def open_journal(
         manifest.tracking_key = known.run.key
         return known
     manifest.tracking_key = manifest.tracking_key or uuid4().hex[:12]
+    data = manifest.run["data"]
     return Journal(
         path,
         key=manifest.tracking_key,
@@ -332,7 +209,10 @@ def open_journal(
         run_name=manifest.run_name,
         params=run_params(manifest, experiment),
         tags=run_tags(manifest, command) | statement_tags(experiment),
-        inputs=of_data(manifest.run["data"], manifest.data_hash),
+        inputs=[
+            dataset(split_name(data, split), manifest.data_hash, str(tokens_folder(data)), context)
+            for split, context in zip(SPLITS, ("train", "eval"), strict=True)
+        ],
     )
 
 
@@ -342,3 +222,122 @@ def journals(experiment: str = "*") -> Iterator[Path]:
         yield from sorted(Path().glob(f"{place}/{JOURNAL}"))
     if experiment == "*":
         yield from sorted(Path().glob(f"sweeps/*/{JOURNAL}"))
+
+
+def split_name(data: str, split: str) -> str:
+    """The name of a dataset: MLflow tells a run's inputs apart by name and digest alone."""
+    return f"{data}_{split}"
+
+
+def dataset(name: str, digest: str, source: str, context: str) -> dict[str, str]:
+    """MLflow's dataset input as plain data. ``source`` is relative to the project, so it is right
+    wherever that lies.
+    """
+    return {
+        "name": name,
+        "digest": digest,
+        "source_type": "local",
+        "source": json.dumps({"uri": source}),
+        "context": context,
+    }
+
+
+def run_params(manifest: Manifest, experiment: Experiment) -> dict[str, str]:
+    """Every setting of a run; one that is not set, such as κ of a baseline, is left out."""
+    architecture = dict(manifest.architecture)
+    design = architecture.pop("latent", {})
+    if architecture["latent_bits"]:
+        architecture |= {f"latent.{key}": str(value) for key, value in design.items()}
+    groups = {
+        "init_from": manifest.run["init_from"] if manifest.parent else {},
+        "parent": manifest.parent,
+        "architecture": architecture,
+        "optim": asdict(experiment.models[manifest.run["model"]].optim),
+    }
+    settings = {key: value for key, value in manifest.run.items() if key not in NESTED_SETTINGS}
+    for prefix, group in groups.items():
+        settings |= {f"{prefix}.{key}": value for key, value in group.items()}
+    kappa = manifest.run["kappa_bits"]
+    settings |= {
+        "device": manifest.device,
+        "vocab_size": manifest.vocab_size,
+        "steps": derived.budgets(experiment, experiment.runs[manifest.run_name])[-1].steps,
+        "precision": experiment.compute.precision.value,
+        "git_revision": manifest.git_revision,
+        "data_hash": manifest.data_hash,
+        "config_hash": manifest.spec_hash,
+        "kappa_axis": -1 if kappa is None else kappa,  # a chart leaves out runs without one
+    }
+    return {key: str(value) for key, value in settings.items() if value not in (None, "")}
+
+
+def run_tags(manifest: Manifest, command: str = "") -> dict[str, str]:
+    """The tags of a run; ``command`` has made it, by default DVC's command."""
+    command = command or f"dvc repro train@{manifest.run_name}"
+    tags = {
+        "arm": "baseline" if manifest.run["kappa_bits"] is None else "free transformer",
+        MLFLOW_GIT_COMMIT: manifest.git_revision,
+        **source_tags(run_note(manifest, command), command),
+    }
+    return {key: value for key, value in tags.items() if value}
+
+
+def source_tags(note: str, command: str) -> dict[str, str]:
+    """Tags that MLflow shows: the description, and who ran what."""
+    name_user()
+    return {
+        MLFLOW_RUN_NOTE: note[:MAX_TAG],
+        MLFLOW_SOURCE_NAME: command,
+        MLFLOW_SOURCE_TYPE: "LOCAL",
+        MLFLOW_USER: getpass.getuser(),
+    }
+
+
+def run_note(manifest: Manifest, command: str) -> str:
+    """The description of a run, in Markdown."""
+    run = manifest.run
+    kappa = run["kappa_bits"]
+    if kappa is None:
+        arm = "Baseline"
+        if blocks := run.get("extra_blocks"):
+            arm += f", with {blocks} more {'block' if blocks == 1 else 'blocks'}"
+        if prefix := run.get("random_prefix"):
+            arm += f", with a random prefix of {prefix}"
+    else:
+        unit = "bits" if kappa > 1 else "bit"
+        arm = f"Free Transformer with κ = {fraction(kappa)} {unit} per token"
+    lines = (
+        f"**{arm}** on `{run['data']}`, model `{run['model']}`, {run['tokens']:,} tokens, "
+        f"seed {run['seed']}.",
+        WHAT_IS_COMPARED,
+        f"Made by `{command}` in experiment `{manifest.experiment}`, with the settings "
+        f"under Parameters; the weights are in `checkpoints/{manifest.experiment}/"
+        f"{manifest.run_name}/`.",
+    )
+    return "\n\n".join(lines)
+
+
+def experiment_note(experiment: Experiment) -> str:
+    """Arms, what is asked and expected of them, and what may be compared."""
+    rows = []
+    for arm, names in group_by_seed(experiment.runs).items():
+        run = experiment.runs[names[0]]
+        kappa = "no latent" if run.kappa_bits is None else fraction(run.kappa_bits)
+        seeds = ", ".join(str(experiment.runs[name].seed) for name in names)
+        rows.append(f"| {arm} | {kappa} | {run.data} | {run.model} | {run.tokens:,} | {seeds} |")
+    parts = [
+        experiment.question or "",
+        "\n".join(f"- Expected: {each}" for each in experiment.expectation),
+        "| arm | κ, bits per token | data | model | tokens | seeds |\n|---|---|---|---|---|---|\n"
+        + "\n".join(rows),
+        WHAT_IS_COMPARED,
+        f"Made by `make repro EXPERIMENT={experiment.name}`.",
+    ]
+    return "\n\n".join(part for part in parts if part)[:MAX_TAG]
+
+
+def statement_tags(experiment: Experiment) -> dict[str, str]:
+    """What the experiment asks and expects, as tags."""
+    expected = "\n".join(map(str, experiment.expectation))
+    tags = {"question": experiment.question or "", "expectation": expected}
+    return {key: text[:MAX_TAG] for key, text in tags.items() if text}

@@ -20,17 +20,19 @@ from pipelines.tracking.journal import Journal, read_journal
 from pipelines.tracking.store import AWAY, Store
 from pipelines.tracking.sync import LATER, Sync, reason
 
-# How busy the machine is while a run is trained, under MLflow's names for it.
-
 # no pynvml, no GPU, or a container that shows nothing of its machine
 UNAVAILABLE = (ImportError, RuntimeError, OSError, AttributeError, psutil.Error)
 SAMPLE_SECONDS = 10.0  # between two samples, at least, as MLflow has it
+SYNC_SECONDS = 5.0  # between two syncs
+MAX_RETRY_SECONDS = 60.0  # between two tries while the store is away
 
 
 class SystemMetrics:
-    """Samples the load with rows of the training curve, which are few however long a run is. The
-    processor's load is its mean since the sample before. MLflow's own sampling has a thread that
-    sends every sample by itself, and loses it if the server is away.
+    """Samples how busy the machine is, under MLflow's names, with rows of the training curve, which
+    are few however long a run is. The processor's load is its mean since the sample before.
+
+    MLflow's own sampling has a thread that sends every sample by itself, and loses it if the server
+    is away.
     """
 
     def __init__(self) -> None:
@@ -56,18 +58,17 @@ class SystemMetrics:
         return figures
 
 
-SYNC_SECONDS = 5.0  # between two syncs
-MAX_RETRY_SECONDS = 60.0  # between two tries while the store is away
-
-
 class Tracking:
     """Writes a run's journal, and has a thread send it."""
 
     def __init__(self, journal: Journal, note: str = "") -> None:
         """``note`` describes the experiment. Raises UserError as Store does."""
-        self.journal, self.note = journal, note
-        self.sync, self.system = Sync(Store()), SystemMetrics()
-        self.away, self.ending = False, Event()
+        self.journal = journal
+        self.note = note
+        self.sync = Sync(Store())
+        self.system = SystemMetrics()
+        self.away = False  # whether the store did not answer the last time
+        self.ending = Event()
         journal.set_status("RUNNING")
         self.thread = Thread(target=self.keep_up, daemon=True)
         self.thread.start()
@@ -77,6 +78,7 @@ class Tracking:
         self.journal.add_row(row, self.system.sample)
 
     def keep_up(self) -> None:
+        """Sync until the run ends; while the store is away, after ever longer waits."""
         wait = 0.0
         with suppress(UserError):  # somebody has deleted the journal: the next line to it says so
             while not self.ending.wait(wait):

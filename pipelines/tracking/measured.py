@@ -18,11 +18,10 @@ from pipelines.artifacts.results import BudgetFigures, Details, EvaluationResult
 from pipelines.artifacts.suite_results import SuiteResults, TaskResult, TaskScore
 from pipelines.host.console import say
 from pipelines.host.errors import UserError
-from pipelines.host.files import dumps
-from pipelines.host.paths import SPLITS, results_folder
-from pipelines.tracking.journal import Tracked, dataset, read_journal, split_name
+from pipelines.host.files import SPLITS, dumps, results_folder
+from pipelines.tracking.journal import Origin, Tracked, dataset, read_journal, split_name
 
-OF_THE_RUN = ("parameters", "trained_tokens")
+PARAMS = ("parameters", "trained_tokens")  # entries of an evaluation that are a run's parameters
 NOT_CHARTED = ("bound_", "converged")  # entries of metrics.json that are under bound/ or in a tag
 
 
@@ -40,19 +39,19 @@ def read_tracked(journal: Path) -> Tracked:
                 path = folder / "evaluation.json"
                 evaluation = read_json(path, EvaluationResult, "evaluate")
                 headline = read_json(folder / "metrics.json", dict[str, float], "evaluate")
-                add_evaluation(run, evaluation, headline, changed(path))
+                add_evaluation(run, evaluation, headline, modified_ms(path))
                 run.files.append(folder / "details.json")
         if (path := folder / "suite.json").exists():
             suite = read_json(path, SuiteResults, "suite")
             if suite.manifest.tracking_key == run.key:
-                add_suite(run, suite, changed(path))
+                add_suite(run, suite, modified_ms(path))
                 run.files += [path, folder / "suite_samples"]
     except UserError as error:
         say(f"not in MLflow: {error}")
     return run
 
 
-def changed(path: Path) -> int:
+def modified_ms(path: Path) -> int:
     """When a file was written, ms since 1970."""
     return int(path.stat().st_mtime * 1000)
 
@@ -67,19 +66,20 @@ def add_evaluation(
     run: Tracked, evaluation: EvaluationResult, headline: dict[str, float], at: int
 ) -> None:
     """Add an evaluation, at every budget with the logged model of its checkpoint."""
-    run.params = {key: str(getattr(evaluation, key)) for key in OF_THE_RUN} | run.params
+    run.params = {key: str(getattr(evaluation, key)) for key in PARAMS} | run.params
     run.tags |= evaluation_tags(evaluation)
-    held = (split_name(run.params["data"], SPLITS[-1]), run.params["data_hash"])
+    held_out = split_name(run.params["data"], SPLITS[-1])
+    digest = run.params["data_hash"]
     for budget in evaluation.budgets[:-1]:
-        of = (run.add_model(budget.tokens, budget.listed), *held)
-        run.add("bound", bounds(budget), budget.tokens, at, of)
+        origin = Origin(run.add_model(budget.tokens, budget.listed), held_out, digest)
+        run.add("bound", bounds(budget), budget.tokens, at, origin)
         pairs = (("kl", budget.bits_per_token.kl), ("use", budget.bits_per_token.use))
         figures = {f"{name}_bits_per_token": value.mean for name, value in pairs if value}
-        run.add("eval", figures, budget.tokens, at, of)
-    of = (run.add_model(evaluation.trained_tokens), *held)
-    run.add("bound", bounds(evaluation), evaluation.trained_tokens, at, of)
+        run.add("eval", figures, budget.tokens, at, origin)
+    origin = Origin(run.add_model(evaluation.trained_tokens), held_out, digest)
+    run.add("bound", bounds(evaluation), evaluation.trained_tokens, at, origin)
     figures = {k: v for k, v in headline.items() if not k.startswith(NOT_CHARTED)}
-    run.add("eval", figures, evaluation.trained_tokens, at, of)
+    run.add("eval", figures, evaluation.trained_tokens, at, origin)
 
 
 def evaluation_tags(evaluation: EvaluationResult) -> dict[str, str]:
@@ -87,11 +87,13 @@ def evaluation_tags(evaluation: EvaluationResult) -> dict[str, str]:
     parts = plain_data(evaluation)
     budgets, collapsed = parts.pop("budgets", []), parts.pop("collapsed", None)
     parts |= {f"at_{budget['tokens']}": budget for budget in budgets[:-1]}
-    texts = {f"eval.{key}": dumps(part) for key, part in parts.items() if key not in OF_THE_RUN}
+    texts = {f"eval.{key}": dumps(part) for key, part in parts.items() if key not in PARAMS}
     tags = {key: text for key, text in texts.items() if len(text) <= MAX_TAG}  # MLflow's limit
     if evaluation.calibration:
         tags["eval.converged"] = "yes" if evaluation.calibration.converged else "no"
-    return tags if collapsed is None else tags | {"collapsed": "yes" if collapsed else "no"}
+    if collapsed is not None:
+        tags["collapsed"] = "yes" if collapsed else "no"
+    return tags
 
 
 def add_suite(run: Tracked, suite: SuiteResults, at: int) -> None:
@@ -107,11 +109,11 @@ def add_suite(run: Tracked, suite: SuiteResults, at: int) -> None:
     for tokens, listed, tasks in checkpoints:
         model = run.add_model(tokens, listed)
         for name, score in tasks.items():
-            on = benchmark(name, suite)
-            of = (model, on["name"], on["digest"])
+            data = benchmark(name, suite)
+            origin = Origin(model, data["name"], data["digest"])
             sampled = score.sampled_figures(name) if isinstance(score, TaskResult) else {}
             for key, each in ({name: score} | sampled).items():
-                run.add("suite", {key: each.value}, tokens, at, of)
+                run.add("suite", {key: each.value}, tokens, at, origin)
                 if each.se is not None:
                     errors[f"suite.{key}_se"][tokens] = each.se
     run.tags |= {key: dumps(by_tokens) for key, by_tokens in errors.items()}

@@ -1,4 +1,6 @@
-"""The MLflow store: MLFLOW_TRACKING_URI, or mlflow.db beside params.yaml."""
+"""The MLflow store, MLFLOW_TRACKING_URI or mlflow.db beside params.yaml, and the charts that its
+pages open with.
+"""
 
 import json
 import logging
@@ -30,6 +32,12 @@ LOCAL = "http://127.0.0.1:5000"  # of `make ui`
 KEY_TAG = "record"  # tag with a run's key: finds a run whose creation was not acknowledged
 NOTE_TAG = "note"  # tag of an experiment: the description that we gave it
 AWAY = (MlflowException, RequestException, OSError)
+VIEW_KEY = "charts"
+# an experiment's tag with a view of its charts, in the form in which MLflow 3.17 shares one
+VIEW_TAG = f"mlflow.sharedViewState.{VIEW_KEY}"
+BOUND_SECTION = "bound"
+BOUND_METRICS = ("bound/bits_per_token", "bound/bits_per_byte")
+MLFLOW_SECTIONS = ("Model metrics", "System metrics")  # which a view has to have
 
 
 def store_uri() -> str:
@@ -134,37 +142,28 @@ def run_pages(experiment: str) -> dict[str, str]:
     return {}
 
 
-# The charts that `make ui` opens with: bound against κ, which MLflow does not draw unasked.
-#
-# A tag of an experiment holds a view of its charts, in the form in which MLflow 3.17 itself shares
-# one. MLflow adds a chart against the step for each metric, in the section of its name: bounds
-# against tokens beside bounds against κ.
+def chart_view() -> str:
+    """The charts that `make ui` opens with: bound against κ, which MLflow does not draw unasked.
 
-KEY = "charts"
-TAG = f"mlflow.sharedViewState.{KEY}"
-SECTION = "bound"
-METRICS = ("bound/bits_per_token", "bound/bits_per_byte")
-LAST = ("Model metrics", "System metrics")  # MLflow's own sections, which a view has to have
-
-
-def view() -> str:
+    MLflow adds a chart against the step for each metric, in the section of its name: bounds against
+    tokens beside bounds against κ.
+    """
     sections: list[dict[str, Any]] = [
         {"uuid": name, "name": name, "display": True, "isReordered": False, "isGenerated": True}
-        for name in (SECTION, *LAST)
+        for name in (BOUND_SECTION, *MLFLOW_SECTIONS)
     ]
     sections[0]["columns"] = 2
-    charts = [against_kappa(metric) for metric in METRICS]
+    charts = [
+        {
+            "type": "SCATTER",
+            "uuid": f"SCATTER {metric}",
+            "metricSectionId": BOUND_SECTION,
+            "deleted": False,
+            "isGenerated": False,
+            "runsCountToCompare": 100,
+            "xaxis": {"key": "kappa_axis", "type": "PARAM"},
+            "yaxis": {"key": metric, "type": "METRIC"},
+        }
+        for metric in BOUND_METRICS
+    ]
     return json.dumps({"compareRunSections": sections, "compareRunCharts": charts})
-
-
-def against_kappa(metric: str) -> dict[str, Any]:
-    return {
-        "type": "SCATTER",
-        "uuid": f"SCATTER {metric}",
-        "metricSectionId": SECTION,
-        "deleted": False,
-        "isGenerated": False,
-        "runsCountToCompare": 100,
-        "xaxis": {"key": "kappa_axis", "type": "PARAM"},
-        "yaxis": {"key": metric, "type": "METRIC"},
-    }

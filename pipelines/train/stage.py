@@ -3,11 +3,10 @@
 import os
 
 from pipelines.artifacts.run_spec import RunSpec
-from pipelines.cluster.connection import settle
+from pipelines.cluster.dispatch import check_ray, settle
 from pipelines.config.load import REUSED, freeze
 from pipelines.host.compiler import check_compile
 from pipelines.host.files import alone
-from pipelines.host.shell_paths import check_ray
 from pipelines.train.core.segments import make_manifest, publish
 from pipelines.train.core.trainer import fit
 

@@ -13,14 +13,14 @@ from pipelines.artifacts.checkpoint import (
     PREFIX,
     Manifest,
     check_vocabulary,
+    checkpoints_in,
     load_model,
-    numbered,
-    peek,
+    peek_manifest,
     read_checkpoint,
     remove_finished,
 )
 from pipelines.host.errors import UserError
-from pipelines.host.paths import JOURNAL
+from pipelines.host.files import JOURNAL
 from tests.support.mutants import rejects
 
 MANIFEST = Manifest("e", "r", {}, {}, 11, data_hash="d", spec_hash="s")
@@ -53,11 +53,11 @@ def test_nobody_is_advised_to_run_what_a_foreign_file_brings(tmp_path):
     assert "weights_only" not in str(caught.value) and "safe_globals" not in str(caught.value)
 
 
-@rejects("checkpoint.numbered: «int(path.stem)→path.name»", "checkpoints in order of names")
+@rejects("checkpoint.checkpoints_in: «int(path.stem)→path.name»", "checkpoints in order of names")
 def test_a_foreign_name_is_no_step(tmp_path):
     for name in ("99999999", "100000000", "0foreign", "00000001-mine"):
         (tmp_path / f"{name}.ckpt").touch()
-    assert [path.stem for path in numbered(tmp_path)] == ["99999999", "100000000"]
+    assert [path.stem for path in checkpoints_in(tmp_path)] == ["99999999", "100000000"]
 
 
 def test_a_damaged_tensor_is_found_where_tensors_are_read(tmp_path):
@@ -66,7 +66,7 @@ def test_a_damaged_tensor_is_found_where_tensors_are_read(tmp_path):
     right, wrong = (each.numpy().tobytes() for each in (tensor, -tensor))
     assert right in path.read_bytes()
     path.write_bytes(path.read_bytes().replace(right, wrong))
-    assert peek(path) == MANIFEST
+    assert peek_manifest(path) == MANIFEST
     with pytest.raises(UserError, match=r"not a readable checkpoint \(bad checksum of .*data/0\)"):
         read_checkpoint(path)
 

@@ -67,7 +67,7 @@ def test_transformers_reads_the_same_numbers(make_model, tmp_path, rng, family, 
     export(make_model, tmp_path / "a.gguf", tied=tied, n_layers=2, head_width=width, **SHAPE)
     more = vectors(rng, **FAMILIES[family])
     path = rewritten(tmp_path / "a.gguf", tmp_path / "b.gguf", family, dtype, more)
-    config, weights, _ = llama_files.read(path)
+    config, weights, _ = llama_files.read_gguf(path)
     theirs = AutoModelForCausalLM.from_pretrained(path.parent, gguf_file=path.name)
     expected = theirs.state_dict()
     if tied:
@@ -91,20 +91,20 @@ def ours(make_model, tmp_path):
 def test_a_tensor_that_transformers_leaves_out_is_refused(ours, tmp_path):
     """Llama 3.1's files slow RoPE down by one."""
     more = {"rope_freqs.weight": torch.full((8,), 8.0)}
-    config, weights, _ = llama_files.read(rewritten(ours, tmp_path / "b.gguf", more=more))
+    config, weights, _ = llama_files.read_gguf(rewritten(ours, tmp_path / "b.gguf", more=more))
     with pytest.raises(ValueError, match=r"^rope_freqs\.weight: unknown$"):
         decoder_of(config, weights)
 
 
 def test_a_rope_that_transformers_does_not_read_is_refused(ours, tmp_path):
-    llama_files.read(rewritten(ours, tmp_path / "b.gguf", scaling="none"))
+    llama_files.read_gguf(rewritten(ours, tmp_path / "b.gguf", scaling="none"))
     path = rewritten(ours, tmp_path / "c.gguf", scaling="linear")
     with pytest.raises(UserError, match=r"c\.gguf: .*llama\.rope\.scaling\.type"):
-        llama_files.read(path)
+        llama_files.read_gguf(path)
 
 
 def test_numbers_of_a_type_that_gguf_does_not_read_are_one_line(ours):
-    _, weights, _ = llama_files.read(ours)
+    _, weights, _ = llama_files.read_gguf(ours)
     weights.tensors["a.weight"] = SimpleNamespace(data=None, tensor_type=GGMLQuantizationType.I8)
     with pytest.raises(UserError, match=r"a\.gguf: not readable as GGUF \(.*I8"):
         weights["a.weight"]
@@ -114,5 +114,5 @@ def test_numbers_of_a_type_that_gguf_does_not_read_are_one_line(ours):
 def test_a_file_that_ends_early_is_one_line(ours, kept):
     ours.write_bytes(ours.read_bytes()[:kept])
     with pytest.raises(UserError, match="not readable as GGUF") as caught:
-        llama_files.read(ours)
+        llama_files.read_gguf(ours)
     assert "\n" not in str(caught.value)

@@ -67,7 +67,7 @@ def test_a_gguf_file_is_read_as_such(tmp_path, monkeypatch):
     with pytest.raises(UserError, match=r"a\.gguf: is missing$"):
         read_llama(path)
     path.touch()
-    monkeypatch.setattr(llama_files, "read", lambda read: ({"file": read.name}, TENSORS, None))
+    monkeypatch.setattr(llama_files, "read_gguf", lambda read: ({"file": read.name}, TENSORS, None))
     assert model_files(path) == [path]
     assert read_llama(path) == Llama({"file": "a.gguf"}, TENSORS, None)
 

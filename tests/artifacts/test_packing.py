@@ -81,7 +81,7 @@ def test_packing_reads_no_further_than_its_batch():
     assert len(next(packed(stream, CONTEXT, 4)).chunks) < 40
 
 
-@rejects("packing.noise_of: «p.index→0»", "the same noise for all chunks of a document")
+@rejects("packing.noise_of: «c.index→0»", "the same noise for all chunks of a document")
 def test_noise_of_a_chunk_does_not_depend_on_its_company():
     drawn = {}
     for rows in (1, 2, 7):

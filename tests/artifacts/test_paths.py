@@ -2,20 +2,20 @@
 
 from pathlib import Path
 
-from pipelines.host import paths
+from pipelines.host import files
 
 
 def test_every_stage_has_its_folders():
     run = ("smoke", "free")
     assert [
-        paths.tokens_folder("text"),
-        paths.corpus_folder("text"),
-        paths.checkpoint_path(*run),
-        paths.checkpoint_path(*run, 520),
-        paths.resume_folder(*run),
-        paths.published_journal(*run),
-        paths.results_folder(*run),
-        paths.report_folder("smoke"),
+        files.tokens_folder("text"),
+        files.corpus_folder("text"),
+        files.checkpoint_path(*run),
+        files.checkpoint_path(*run, 520),
+        files.resume_folder(*run),
+        files.published_journal(*run),
+        files.results_folder(*run),
+        files.report_folder("smoke"),
     ] == [
         Path("data/tokens/text"),
         Path("data/corpus/text"),

@@ -8,7 +8,7 @@ import pytest
 import ray
 from ray.exceptions import RayError, RayTaskError
 
-from pipelines.cluster import connection
+from pipelines.cluster import connection, dispatch
 from pipelines.cluster.connection import Worker, await_nodes, caller, check_shared, connect
 from pipelines.config.schema import Compute
 from pipelines.host.errors import UserError
@@ -156,16 +156,16 @@ def test_work_is_done_in_this_process_but_with_a_cluster_on_a_worker(
     asked, monkeypatch, gpus, visible
 ):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "5")
-    monkeypatch.setattr(connection, "set_threads", threads := Mock())
+    monkeypatch.setattr(dispatch, "set_threads", threads := Mock())
     monkeypatch.setattr(connection, "connect", Mock())
     monkeypatch.setattr(connection, "caller", away := Mock())
     here, compute = Mock(), Compute(gpus_per_worker=gpus, cpus_per_worker=5, threads=3)
-    connection.here_or_on_a_worker(SimpleNamespace(compute=compute), here)
+    dispatch.here_or_on_a_worker(SimpleNamespace(compute=compute), here)
     assert (here.called, away.called) == (True, False)
     threads.assert_called_once_with(3)
     assert os.environ["CUDA_VISIBLE_DEVICES"] == visible
     monkeypatch.setenv("RAY_ADDRESS", "10.0.0.1:6379")
-    connection.here_or_on_a_worker(SimpleNamespace(compute=compute), here)
+    dispatch.here_or_on_a_worker(SimpleNamespace(compute=compute), here)
     here.assert_called_once()
     away.assert_called_once_with(Worker(5, gpus or 0))
     away.return_value.assert_called_once_with(here)

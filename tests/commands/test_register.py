@@ -13,7 +13,7 @@ from pipelines.artifacts.checkpoint import Manifest, settings_hash
 from pipelines.artifacts.run_spec import RunSpec
 from pipelines.config.load import load_experiment
 from pipelines.export import keep
-from pipelines.host.paths import published_journal
+from pipelines.host.files import published_journal
 from pipelines.tracking.journal import Journal
 from pipelines.tracking.store import store_uri
 from tests.support.mutants import rejects
@@ -34,7 +34,7 @@ def project(tmp_path, monkeypatch, tokenized):
     monkeypatch.chdir(tmp_path)
     measure(tmp_path)
 
-    monkeypatch.setattr(keep, "peek", lambda path: manifest(path.parts[-2]))
+    monkeypatch.setattr(keep, "peek_manifest", lambda path: manifest(path.parts[-2]))
     for name in RUNS:
         journal = Journal(
             published_journal("tiny", name),

@@ -14,7 +14,7 @@ import pytest
 
 from pipelines.artifacts.run_spec import RunSpec
 from pipelines.host import dvc
-from pipelines.host.dvc import FOLDER, dvc_at_work, pipeline_alone, stage_of
+from pipelines.host.dvc import DVC_TMP, dvc_at_work, pipeline_alone, stage_of
 from pipelines.host.errors import UserError
 from pipelines.parallel import repro
 from pipelines.parallel.plan import RunPlan
@@ -31,14 +31,14 @@ ME = rf"pid {os.getpid()}, since 20\d\d-\d\d-\d\d \d\d:\d\d:\d\d"
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    FOLDER.mkdir(parents=True)
+    DVC_TMP.mkdir(parents=True)
     return tmp_path
 
 
 def write_rwlock(pid, mode="write"):
     info = {"pid": pid, "cmd": "dvc repro"}
     content = {mode: {"results/a": info if mode == "write" else [info]}}
-    (FOLDER / "rwlock").write_text(json.dumps(content))
+    (DVC_TMP / "rwlock").write_text(json.dumps(content))
 
 
 def test_a_second_one_is_refused_with_the_name_of_the_first(folder):
@@ -57,12 +57,12 @@ def test_a_stage_of_dvc_is_seen_while_it_runs(folder, mode):
     assert re.fullmatch(rf"dvc \({ME}\)", dvc_at_work())
     write_rwlock(ended.pid, mode)
     assert dvc_at_work() == ""
-    (FOLDER / "rwlock").write_text("{")
+    (DVC_TMP / "rwlock").write_text("{")
     assert dvc_at_work() == ""
 
 
 def test_a_command_of_dvc_between_its_stages_is_seen(folder):
-    path = FOLDER / "lock"
+    path = DVC_TMP / "lock"
     path.write_text(f" {os.getpid()}\n")
     assert dvc_at_work() == ""
     with open(path, "rb+") as file:
@@ -80,7 +80,7 @@ def test_who_waits_says_so_once_and_goes_on_when_the_other_has_ended(folder, mon
     def other_works(seconds):
         waits.append(seconds)
         if len(waits) == 3:
-            (FOLDER / "rwlock").unlink()
+            (DVC_TMP / "rwlock").unlink()
 
     monkeypatch.setattr(dvc, "sleep", other_works)
     with pipeline_alone():

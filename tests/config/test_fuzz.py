@@ -35,7 +35,7 @@ from pipelines.config.data import Files, ProcessData, TextData
 from pipelines.config.derived import trainings
 from pipelines.config.load import load_experiment, parse
 from pipelines.host.errors import UserError
-from pipelines.host.paths import checkpoint_path, corpus_folder, resume_folder
+from pipelines.host.files import checkpoint_path, corpus_folder, resume_folder
 from pipelines.parallel.plan import RunPlan
 from pipelines.tokenize.vocabulary import train_bpe
 from pipelines.train.core.module import learning_rate_factor

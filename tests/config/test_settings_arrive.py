@@ -6,7 +6,7 @@ from ftmodel.config import LatentDesign
 from pipelines.artifacts import run_spec
 from pipelines.artifacts.run_spec import RunSpec
 from pipelines.config import data, schema
-from pipelines.host.paths import tokens_folder
+from pipelines.host.files import tokens_folder
 from tests.docs.settings_page import groups_within
 from tests.support.arrivals import GROUPS, arrives, declared, settings
 from tests.support.settings import smoke

@@ -35,7 +35,7 @@ from pipelines.data.mixture import Short
 from pipelines.data.sources import open_source
 from pipelines.host import errors
 from pipelines.host.errors import UserError
-from pipelines.host.paths import SPLITS
+from pipelines.host.files import SPLITS
 from tests.support.arrivals import arrives
 from tests.support.mutants import rejects
 from tests.support.settings import each_changed
@@ -306,7 +306,9 @@ MIXTURES = st.lists(
 )
 
 
-@rejects("segments.read: «salt.copy()→sha256(task.part.encode())»", "documents kept for each part")
+@rejects(
+    "segments.read_group: «salt.copy()→sha256(task.part.encode())»", "documents kept for each part"
+)
 @rejects("duplicates.find_copies: ((«→-»place", "the last of equal documents is kept")
 @rejects("duplicates.find_copies: «right→left»", "a part's first text in the part before")
 @example([(1.0, [*map(str, range(20))])] * 2, True, None, 1)  # in several partitions
@@ -452,7 +454,7 @@ def test_a_segment_that_is_not_whole_is_read_again(tmp_path, small_parts, monkey
     segment = min(killed_after(monkeypatch, 60, data, target))  # its .json
     damaged = segment.with_suffix(f".{kind}")
     damaged.write_bytes(b"") if kind == "json" else damaged.unlink()
-    assert segments.load(segment) is None
+    assert segments.load_segment(segment) is None
     make_text("x", data, target)
     make_text("y", data, tmp_path / "y")
     assert contents(target) == contents(tmp_path / "y")
@@ -464,15 +466,15 @@ def test_what_follows_a_segment_that_is_read_again_is_read_again_too(tmp_path, s
     lines = write_lines(tmp_path / "in", [f"document {i}" for i in range(90)])
     (source,) = open_source("x", Files(root=str(lines), pattern="*")).groups()
     group = segments.Group(source, str(tmp_path / "group"), [])
-    whole = [*segments.read(segments.Reading(group, "a", 800, 0, 0.5))]
+    whole = [*segments.read_group(segments.Reading(group, "a", 800, 0, 0.5))]
     assert len(whole) == 3
     whole[1].file("json").unlink()
     (again,) = open_source("x", Files(root=str(lines), pattern="*")).groups()
-    group = segments.Group(again, group.stem, [*segments.finished(group.stem)])
+    group = segments.Group(again, group.stem, [*segments.finished_segments(group.stem)])
     assert group.segments == whole[:1]
-    second = next(segments.read(segments.Reading(group, "a", 50, 0, 0.5)))
+    second = next(segments.read_group(segments.Reading(group, "a", 50, 0, 0.5)))
     assert second.documents < whole[1].documents
-    assert [*segments.finished(group.stem)] == [whole[0], second]
+    assert [*segments.finished_segments(group.stem)] == [whole[0], second]
 
 
 @rejects('build.specification: «"exclude"→»', "what is excluded decides whether finished work fits")
@@ -581,7 +583,7 @@ def test_a_part_is_full_where_its_bytes_reach_the_limit(tmp_path, monkeypatch):
     found = [segments.Segment(name, 0, 0, 0, True) for name in "abc"]
     waiting = mixture.Waiting(tmp_path, "train", found)
     made = [*waiting.add([0, 2, 2, 0], [5, 6, 7, 8], [4, 6, 11, 3])]
-    made += [*waiting.add([1], [9], [8]), *waiting.rest()]
+    made += [*waiting.add([1], [9], [8]), waiting.part(waiting.open.shape[1])]
     assert [part.target.name for part in made] == [f"train-{i:05d}.parquet" for i in range(3)]
     assert [part.bytes for part in made] == [10, 11, 11]
     assert [part.rows.tolist() for part in made] == [[5, 6], [7], [8, 9]]

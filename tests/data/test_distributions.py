@@ -18,7 +18,7 @@ from pipelines.config.load import parse
 from pipelines.data.build import make_text
 from pipelines.data.sources import open_source
 from pipelines.host.errors import UserError
-from pipelines.host.paths import SPLITS
+from pipelines.host.files import SPLITS
 from tests.support.arrivals import arrives
 from tests.support.mutants import rejects
 from tests.support.requirements import closure, of_make_repro

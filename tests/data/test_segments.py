@@ -7,7 +7,7 @@ import pytest
 
 from pipelines.config.data import TextData
 from pipelines.data import segments
-from pipelines.data.segments import Group, Reading, Segment, Stream, read
+from pipelines.data.segments import Group, Reading, Segment, Stream, read_group
 
 
 class Texts:
@@ -35,19 +35,19 @@ def sizes(made):
 def test_a_segment_ends_where_its_bytes_or_the_limit_are_reached(tmp_path, monkeypatch):
     source = Texts(b"1234", b"56", b"", b"7", b"890", b"a", b"bcd", b"e", b"f")
     group = Group(source, str(tmp_path / "group"), [])
-    whole = [*read(Reading(group, "a", 100, 0, 0.5))]
+    whole = [*read_group(Reading(group, "a", 100, 0, 0.5))]
     assert sizes(whole) == [(9, 16, True)]
     assert np.all(np.diff(np.load(whole[0].file("hashes.npy"))[0].astype(float)) > 0)
     monkeypatch.setattr(segments, "SEGMENT_BYTES", 6)
     source.seek(0)
-    group.segments += read(Reading(group, "a", 7, 0, 0.5))
+    group.segments += read_group(Reading(group, "a", 7, 0, 0.5))
     assert sizes(group.segments) == [(2, 6, False), (2, 1, False)]
     assert not group.ended
-    group.segments += read(Reading(group, "a", 4, 0, 0.5))
-    group.segments += read(Reading(group, "a", 1, 0, 0.5))
-    group.segments += read(Reading(group, "a", 2, 0, 0.5))
+    group.segments += read_group(Reading(group, "a", 4, 0, 0.5))
+    group.segments += read_group(Reading(group, "a", 1, 0, 0.5))
+    group.segments += read_group(Reading(group, "a", 2, 0, 0.5))
     assert sizes(group.segments[2:]) == [(2, 4, False), (1, 3, False), (2, 2, False)]
-    group.segments += read(Reading(group, "a", 1, 0, 0.5))
+    group.segments += read_group(Reading(group, "a", 1, 0, 0.5))
     assert sizes(group.segments[5:]) == [(0, 0, True)]
     assert group.ended and group.bytes == 16
 

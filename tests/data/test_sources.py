@@ -15,7 +15,7 @@ import zstandard
 
 from pipelines.config import data as config
 from pipelines.config.data import Files, Hub
-from pipelines.data import sources, sources as files_module, sources as parquet_module
+from pipelines.data import sources
 from pipelines.data.sources import open_source
 from pipelines.host.errors import UserError
 from tests.support.arrivals import arrives
@@ -142,10 +142,10 @@ def test_files_without_documents_are_passed_over_and_a_text_of_no_byte_is_a_docu
 
 def test_parquet_is_decoded_in_pieces_of_a_bounded_size(tmp_path, monkeypatch):
     """Long rows come by fewer, short ones not all at once."""
-    monkeypatch.setattr(parquet_module, "BATCH_BYTES", 10_000)
-    pieces, inherited = [], parquet_module.as_bytes
+    monkeypatch.setattr(sources, "BATCH_BYTES", 10_000)
+    pieces, inherited = [], sources.as_bytes
     monkeypatch.setattr(
-        parquet_module, "as_bytes", lambda column: pieces.append(len(column)) or inherited(column)
+        sources, "as_bytes", lambda column: pieces.append(len(column)) or inherited(column)
     )
     for length, most in ((1, 64), (1000, 10), (30_000, 1)):
         texts = [f"{i:0{length}d}" for i in range(200)]
@@ -203,7 +203,7 @@ def version_of(part):
 
 def test_groups_are_the_files_in_order_and_have_versions_of_their_own(tmp_path, monkeypatch):
     """A change of one file leaves what was read of other groups as it is."""
-    monkeypatch.setattr(files_module, "GROUP_BYTES", 100)
+    monkeypatch.setattr(sources, "GROUP_BYTES", 100)
     for name, size in {"a": 40, "b": 60, "c": 1, "d": 300, "e": 99, "f": 1, "g": 1}.items():
         (tmp_path / name).write_text(name * size)
     source = files_source(tmp_path)

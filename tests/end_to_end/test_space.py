@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.host import shell_paths
+from pipelines.cluster import dispatch
+from pipelines.cluster.dispatch import ray_failure
 from pipelines.host.errors import UserError
-from pipelines.host.shell_paths import ray_failure, special
+from pipelines.host.files import special_path
 from tests.support.commands import call
 from tests.support.mutants import rejects
 from tests.support.settings import change
@@ -28,12 +29,12 @@ PYTHON = "/home/me/my lab/.venv/bin/python"
     ],
 )
 def test_which_paths_a_shell_takes_for_one_word(path, whole):
-    assert special([path]) == (None if whole else path)
+    assert special_path([path]) == (None if whole else path)
     said = subprocess.run(["bash", "-c", f"printf '%s|' {path}"], capture_output=True, text=True)
     assert (said.stdout == f"{path}|") == whole
 
 
-@rejects("shell_paths.check_ray: ray_failure()«→ and None»", "a path with a space", case="train-2-")
+@rejects("dispatch.check_ray: ray_failure()«→ and None»", "a path with a space", case="train-2-")
 @pytest.mark.parametrize(
     ("name", "workers", "address"),
     [("train", 2, ""), ("train", 1, "127.0.0.1:9"), ("evaluate", 1, "127.0.0.1:9")],
@@ -42,14 +43,14 @@ def test_a_stage_is_refused_before_it_works(workspace, monkeypatch, name, worker
     """Ray would wait for its workers for ever."""
     change("compute.workers", workers)
     monkeypatch.setattr("ray.init", lambda *_, **__: pytest.fail("Ray was called"))
-    monkeypatch.setattr(shell_paths.sys, "executable", PYTHON)
+    monkeypatch.setattr(dispatch.sys, "executable", PYTHON)
     monkeypatch.setenv("RAY_ADDRESS", address)
     with pytest.raises(UserError, match=f"{PYTHON}: Ray cannot start workers"):
         call(name, RUN)
     assert not Path("resume").exists()
 
 
-@rejects("shell_paths.ray_failure: «tried.bind→»(mine)", "no try")
+@rejects("dispatch.ray_failure: «tried.bind→»(path)", "no try")
 def test_ray_needs_a_folder_that_takes_its_sockets(monkeypatch, tmp_path):
     longest = "/tmp/".ljust(39, "x")  # as docs/commands.md says
     monkeypatch.setenv("RAY_TMPDIR", f"{longest}x")
@@ -60,7 +61,7 @@ def test_ray_needs_a_folder_that_takes_its_sockets(monkeypatch, tmp_path):
     monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:9")
     assert ray_failure() is None  # sockets are elsewhere
     monkeypatch.delenv("RAY_ADDRESS")
-    monkeypatch.setattr(shell_paths, "LONGEST_SOCKET", 10_000)
+    monkeypatch.setattr(dispatch, "MAX_SOCKET_BYTES", 10_000)
     monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))
     assert ray_failure() is None and not any(tmp_path.iterdir())
     monkeypatch.setenv("RAY_TMPDIR", "/proc/self")

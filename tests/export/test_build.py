@@ -18,7 +18,7 @@ from pipelines.evaluate.stage import measure
 from pipelines.export import build
 from pipelines.export.build import READER, main, writer
 from pipelines.host.errors import UserError
-from pipelines.host.paths import checkpoint_path
+from pipelines.host.files import checkpoint_path
 from pipelines.tracking.store import store_uri
 from tests.support import settings
 from tests.support.commands import call

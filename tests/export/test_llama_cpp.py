@@ -123,7 +123,7 @@ def test_the_padding_of_a_vocabulary_is_tokens_that_are_not_used(make_model, tmp
     assert words.types[-4:] == [TokenType.NORMAL, *[TokenType.UNUSED] * 3]
     about = llama_cpp.provenance(MANIFEST, 1)
     llama_cpp.write(path, model, llama_config(model.config, rows), words, about, padding)
-    weights = llama_files.read(path)[1]["model.embed_tokens.weight"]
+    weights = llama_files.read_gguf(path)[1]["model.embed_tokens.weight"]
     assert torch.equal(weights, torch.cat((model.embedding.weight, *padding.values())))
 
 

@@ -14,14 +14,14 @@ from ftmodel.config import LatentDesign
 from ftmodel.inference.answers import score_answers
 from ftmodel.inference.generate import generate
 from ftmodel.inference.latent_source import FromPrior, Noise
-from pipelines.artifacts.checkpoint import load_model, numbered
+from pipelines.artifacts.checkpoint import checkpoints_in, load_model
 from pipelines.artifacts.result_files import flat_numbers
 from pipelines.artifacts.run_spec import RunSpec
 from pipelines.config.init_from import InitFrom
 from pipelines.config.schema import DesignChanges, OptimizerName, Precision, Schedule
 from pipelines.data.build import make_process
 from pipelines.evaluate.stage import evaluate
-from pipelines.host.paths import corpus_folder, tokens_folder
+from pipelines.host.files import corpus_folder, tokens_folder
 from pipelines.tokenize.build import tokenize
 from pipelines.train.core.segments import find_start, make_manifest
 from pipelines.train.core.trainer import Process, SegmentTraining, quiet
@@ -102,7 +102,7 @@ def train(spec: RunSpec) -> list[dict[str, float]]:
         SegmentTraining(spec, process, start, curve.append).train()
         ended = start.segment.last
     spec.checkpoint().parent.mkdir(parents=True, exist_ok=True)
-    numbered(manifest.resume)[-1].replace(spec.checkpoint())
+    checkpoints_in(manifest.resume)[-1].replace(spec.checkpoint())
     shutil.rmtree(manifest.resume)
     return curve
 

@@ -20,8 +20,7 @@ from pipelines.config import derived
 from pipelines.config.load import load_experiment
 from pipelines.config.suite import SuiteTask
 from pipelines.host.errors import UserError
-from pipelines.host.files import ROOT
-from pipelines.host.paths import checkpoint_path
+from pipelines.host.files import ROOT, checkpoint_path
 from pipelines.suite import benchmark_data, stage as suite, task_index
 from pipelines.suite.stage import Progress, decisive, score_run
 from pipelines.suite.tasks import Outcome

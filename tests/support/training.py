@@ -10,7 +10,7 @@ from mlflow import MlflowClient
 from pipelines.artifacts.checkpoint import read_checkpoint
 from pipelines.artifacts.run_spec import RunSpec
 from pipelines.config.load import load_experiment
-from pipelines.host.paths import checkpoint_path
+from pipelines.host.files import checkpoint_path
 from pipelines.train.core.segments import make_manifest, publish
 from pipelines.train.core.trainer import fit
 

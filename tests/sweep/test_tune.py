@@ -17,7 +17,7 @@ from pipelines.artifacts.run_spec import RunSpec
 from pipelines.cluster import connection as cluster
 from pipelines.config.schema import Compute
 from pipelines.host.errors import UserError
-from pipelines.host.paths import resume_folder
+from pipelines.host.files import resume_folder
 from pipelines.sweep import tune as sweep
 from pipelines.sweep.plan import BOUND, ERROR, FRACTION, TRAINING_BOUND, make_scheduler
 from tests.support.arrivals import arrives

@@ -105,8 +105,8 @@ def test_the_number_of_processes_changes_no_byte(source, tmp_path):
 
 def test_a_long_document_is_encoded_in_pieces_that_keep_all_cores_busy(tmp_path, monkeypatch):
     """The texts of a batch are shared out among them."""
-    assert encode.ENCODED_BYTES // encode.PIECE == 16
-    monkeypatch.setattr(encode, "PIECE", 50)
+    assert encode.ENCODED_BYTES // encode.PIECE_BYTES == 16
+    monkeypatch.setattr(encode, "PIECE_BYTES", 50)
     monkeypatch.setattr(encode, "ENCODED_BYTES", 16 * 50)
     batches = []
     inherited = ByteTokenizer.encode_batch
@@ -219,7 +219,7 @@ def test_a_tokenizer_is_trained_on_the_start_of_every_part(source, monkeypatch):
     parts = corpus.parts(source, "train")
     whole = b"".join(training_sample(parts))
     assert whole == b"".join(text for part in TRAIN for text in part)
-    monkeypatch.setattr(vocabulary, "SAMPLE", 403)
+    monkeypatch.setattr(vocabulary, "SAMPLE_BYTES", 403)
     sample = [*training_sample(parts)]
     assert all(sample)  # no document beyond the share is looked at
     joined = [b"".join(part) for part in TRAIN]

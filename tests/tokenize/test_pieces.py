@@ -12,7 +12,7 @@ from tests.support.tokenizers import MIXED, TEXT, byte_tokenizer, encode, every_
 @given(text=MIXED, size=st.integers(4, 12))
 def test_pieces_are_the_text_and_split_no_character(text, size):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pieces_module, "PIECE", size)
+        patch.setattr(pieces_module, "PIECE_BYTES", size)
         cut = list(pieces(text))
     assert b"".join(cut) == text
     assert all(0 < len(piece) <= size for piece in cut)
@@ -35,14 +35,14 @@ def test_pieces_are_the_text_and_split_no_character(text, size):
     ],
 )
 def test_a_piece_ends_with_the_last_line_or_character_that_fits(monkeypatch, text, cut):
-    monkeypatch.setattr(pieces_module, "PIECE", 6)
+    monkeypatch.setattr(pieces_module, "PIECE_BYTES", 6)
     assert list(pieces(text)) == cut
 
 
 @every_style
 def test_a_text_in_pieces_has_the_tokens_of_the_whole(style, monkeypatch):
     text = b"".join([*TEXT[:2], "    return größer\n\n  (a + 12\n\tb); \n".encode() * 2] * 20)
-    monkeypatch.setattr(pieces_module, "PIECE", 200)
+    monkeypatch.setattr(pieces_module, "PIECE_BYTES", 200)
     cut = list(pieces(text))
     assert len(cut) > 10
     encoded = byte_tokenizer(style).encode_batch(cut)

@@ -8,13 +8,13 @@ import pytest
 from mlflow import MlflowClient
 from mlflow.exceptions import MlflowException
 
-from pipelines.artifacts.checkpoint import peek
+from pipelines.artifacts.checkpoint import peek_manifest
 from pipelines.artifacts.result_files import write_json
 from pipelines.artifacts.run_spec import RunSpec
 from pipelines.artifacts.suite_results import SuiteBudget, SuiteResults, TaskResult, TaskScore
 from pipelines.config.load import load_experiment
 from pipelines.evaluate.stage import measure
-from pipelines.host.paths import checkpoint_path, published_journal, results_folder
+from pipelines.host.files import checkpoint_path, published_journal, results_folder
 from pipelines.tracking.measured import read_tracked
 from pipelines.tracking.store import Store
 from pipelines.tracking.sync import Sync, sync_stage
@@ -60,7 +60,7 @@ def settings():
 
 
 def manifest():
-    found = peek(checkpoint_path("smoke", RUN))
+    found = peek_manifest(checkpoint_path("smoke", RUN))
     assert found is not None
     return found
 

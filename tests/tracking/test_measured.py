@@ -34,7 +34,7 @@ def a_run():
 
 
 def points(run):
-    return [(p.key, p.value, p.step, p.of[0]) for p in run.points if p.of]
+    return [(p.key, p.value, p.step, p.origin.model) for p in run.points if p.origin]
 
 
 def test_figures_of_each_budget_belong_to_its_model_on_the_held_out_split():
@@ -44,7 +44,7 @@ def test_figures_of_each_budget_belong_to_its_model_on_the_held_out_split():
     keys = ("bound/bits_per_token",) * 3 + ("eval/kl",)
     expected = zip(keys, (0.9, 0.7, 0.5, 2.0), (10, 20, 30, 30), models, strict=True)
     assert points(run) == [*expected]
-    assert {p.of[1:] for p in run.points if p.of} == {("d_validation", "h")}
+    assert {p.origin[1:] for p in run.points if p.origin} == {("d_validation", "h")}
     assert run.params == PARAMS | {"parameters": "7", "trained_tokens": "30"}
     named = {model["name"]: model["params"] for model in run.models}
     wanted = {"name_at_12": "10", "name_at_22": "20", "name": "30"}

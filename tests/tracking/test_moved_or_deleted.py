@@ -70,7 +70,7 @@ def test_a_server_that_takes_files_gets_them_and_each_again_when_it_changes(proj
 def test_an_experiment_deleted_while_a_run_goes_on_is_restored_by_the_next_try(project, capsys):
     run, sync = on_disk(), Sync(Store())
     run.models = []  # as while it is trained
-    run.points = [point for point in run.points if not point.of]
+    run.points = [point for point in run.points if not point.origin]
     sync(run)
     client, (known,) = tracked_runs()
     run.add("late", {"figure": 1.0}, 1, run.started)

@@ -33,7 +33,7 @@ from pipelines.tracking.journal import (
     statement_tags,
 )
 from pipelines.tracking.live import SAMPLE_SECONDS, SystemMetrics, Tracking
-from pipelines.tracking.measured import benchmark, changed, evaluation_tags
+from pipelines.tracking.measured import benchmark, evaluation_tags, modified_ms
 from pipelines.tracking.store import Store, run_pages, store_uri
 from pipelines.tracking.sync import Known, Sync, reason
 from tests.support.arrivals import arrives
@@ -253,7 +253,7 @@ def test_calls_whose_answer_is_lost_double_and_lose_nothing(original, project, m
 
 
 def test_the_view_of_charts_has_the_form_that_mlflow_shares():
-    view = json.loads(store.view())
+    view = json.loads(store.chart_view())
     shown = {"display": True, "isReordered": False, "isGenerated": True}
     names = ["bound", "Model metrics", "System metrics"]
     sections = [{"uuid": name, "name": name, **shown} for name in names]
@@ -369,7 +369,7 @@ def test_times_are_milliseconds_since_1970(tmp_path, monkeypatch):
         times = (run.started, run.points[0].time, run.ended)
         assert times == (1_700_000_000_250, 1_700_000_001_500, 1_700_000_002_750)
     os.utime(journal.path, (0, 1_700_000_003.5))
-    assert changed(journal.path) == 1_700_000_003_500
+    assert modified_ms(journal.path) == 1_700_000_003_500
 
 
 def test_a_gpu_is_sampled_and_a_monitor_that_fails_is_left_out(monkeypatch):

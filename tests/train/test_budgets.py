@@ -10,7 +10,7 @@ import yaml
 from pipelines.artifacts.checkpoint import read_checkpoint
 from pipelines.artifacts.run_spec import RunSpec
 from pipelines.config.load import load_experiment
-from pipelines.host.paths import checkpoint_path
+from pipelines.host.files import checkpoint_path
 from pipelines.train.core.module import TrainingModule
 from pipelines.train.core.segments import segments, steps_taken as planned_steps
 from tests.support.kills import at_step, killed

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from pipelines.artifacts.checkpoint import ENTRY, Manifest, load_model, peek
+from pipelines.artifacts.checkpoint import ENTRY, Manifest, load_model, peek_manifest
 from pipelines.host.errors import UserError
 
 OURS = Manifest("smoke", "free", {}, {}, 11, data_hash="d", spec_hash="ours")
@@ -35,7 +35,7 @@ def test_a_foreign_checkpoint_is_one_line(content, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     path = Path("00000030.ckpt")
     CONTENTS[content](path)
-    assert peek(path) is None
+    assert peek_manifest(path) is None
     words = "not one of this project" if content == "other" else ""
     with pytest.raises(UserError, match=rf"00000030\.ckpt: .*{words}"):
         load_model(path)

@@ -13,7 +13,7 @@ from pipelines.artifacts.run_spec import RunSpec
 from pipelines.artifacts.tokens.shards import Shards
 from pipelines.config.load import load_experiment
 from pipelines.host.errors import UserError
-from pipelines.host.paths import tokens_folder
+from pipelines.host.files import tokens_folder
 from pipelines.train import monitoring
 from pipelines.train.core.module import TrainingModule
 from pipelines.train.monitoring import (

@@ -10,7 +10,7 @@ from pipelines.config.init_from import InitFrom
 from pipelines.config.load import load_experiment
 from pipelines.export import build
 from pipelines.export.build import main as export
-from pipelines.host.paths import checkpoint_path
+from pipelines.host.files import checkpoint_path
 from tests.support.arrivals import arrives
 from tests.support.training import RUN, same, tracked_runs, train_run
 

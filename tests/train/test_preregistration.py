@@ -4,12 +4,12 @@ from pathlib import Path
 
 import yaml
 
-from pipelines.artifacts.checkpoint import Preregistration, peek
+from pipelines.artifacts.checkpoint import Preregistration, peek_manifest
 from pipelines.artifacts.result_files import read_json
 from pipelines.artifacts.results import Details
 from pipelines.config.schema import Bound, Expectation
 from pipelines.evaluate import stage as evaluate_stage
-from pipelines.host.paths import checkpoint_path, results_folder, resume_folder
+from pipelines.host.files import checkpoint_path, results_folder, resume_folder
 from pipelines.tracking.journal import MAX_TAG, statement_tags
 from pipelines.train import stage as train_stage
 from tests.support.settings import smoke
@@ -26,7 +26,7 @@ def state(question, expectation):
 
 
 def kept():
-    return peek(checkpoint_path("smoke", RUN)).preregistration
+    return peek_manifest(checkpoint_path("smoke", RUN)).preregistration
 
 
 def test_it_is_in_the_checkpoint_in_details_and_in_mlflow(workspace, monkeypatch):

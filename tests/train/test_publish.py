@@ -8,7 +8,7 @@ import torch
 from pipelines.artifacts.checkpoint import ENTRY, HISTORY, Manifest
 from pipelines.artifacts.curve import CurveRow, read_curve
 from pipelines.artifacts.run_spec import RunSpec
-from pipelines.host.paths import JOURNAL
+from pipelines.host.files import JOURNAL
 from pipelines.train.core.segments import publish
 from tests.support.settings import smoke
 from tests.support.training import RUN

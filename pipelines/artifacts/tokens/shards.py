@@ -26,7 +26,7 @@ from torch import Tensor
 from pipelines.artifacts.tokens.byte_tokenizer import ByteTokenizer
 from pipelines.artifacts.tokens.token_file import Shard, TokenFile, again
 from pipelines.host.errors import UserError
-from pipelines.host.paths import SPLITS
+from pipelines.host.files import SPLITS
 
 CHECKED_BYTES = 1 << 26  # at once, a tenth of a second; of more, a block when it is first read
 MAX_OPEN_FILES = 256  # kept mapped; a map takes a file descriptor

@@ -11,7 +11,7 @@ from pipelines.artifacts.results import UNITS
 from pipelines.artifacts.tokens.shards import read_metadata
 from pipelines.compare.arms import Arm
 from pipelines.compare.comparison import Comparison, Designs, design_words
-from pipelines.host.paths import tokens_folder
+from pipelines.host.files import tokens_folder
 from pipelines.report.analysis import Analysis
 from pipelines.report.blocks import Block, Picture, table
 from pipelines.report.sections import titled

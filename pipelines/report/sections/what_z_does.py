@@ -7,7 +7,7 @@ from ftmodel.analysis.statistics import adjusted
 from pipelines.artifacts.result_files import read_json
 from pipelines.artifacts.results import Clusters, Estimate, Steering
 from pipelines.artifacts.tokens.shards import Overlap, read_metadata
-from pipelines.host.paths import tokens_folder
+from pipelines.host.files import tokens_folder
 from pipelines.report.analysis import Analysis
 from pipelines.report.blocks import Block, Samples, Table, Text, explained, heading, table
 from pipelines.report.sections import titled

@@ -24,7 +24,7 @@ from torch.optim import Optimizer
 
 from ftmodel.layers import Block
 from ftmodel.model.free_transformer import FreeTransformer
-from pipelines.artifacts.checkpoint import load
+from pipelines.artifacts.checkpoint import load_content
 from pipelines.config.schema import Compute
 from pipelines.host.compiler import check_compile, compiler_failure
 from pipelines.host.console import say
@@ -148,7 +148,7 @@ class ShardedStrategy(ModelParallelStrategy):
     def load_checkpoint(
         self, checkpoint_path: str | Path, weights_only: bool | None = None
     ) -> dict[str, Any]:
-        content: dict[str, Any] = load(Path(checkpoint_path))
+        content: dict[str, Any] = load_content(Path(checkpoint_path))
         return content
 
     def load_model_state_dict(self, checkpoint: Mapping[str, Any], strict: bool = True) -> None:

@@ -15,7 +15,7 @@ from lightning.pytorch.plugins.io import TorchCheckpointIO
 from torch import Tensor
 
 from ftmodel.designs.hinge import LN2
-from pipelines.artifacts.checkpoint import ENTRY, HISTORY, PADDING, Manifest, numbered
+from pipelines.artifacts.checkpoint import ENTRY, HISTORY, PADDING, Manifest, checkpoints_in
 from pipelines.artifacts.curve import Curve, CurveRow, row_of
 from pipelines.host.files import replace_file
 from pipelines.train.core.segments import Segment, budget_path
@@ -222,7 +222,9 @@ class Checkpoints(StepCallback):
             self.wait = max(self.seconds, 20 * (self.written_at - start))
         if trainer.is_global_zero:
             # later ones are there where a smaller budget was lost, and is trained for again
-            known = [path for path in numbered(folder) if int(path.stem) <= trainer.global_step]
+            known = [
+                path for path in checkpoints_in(folder) if int(path.stem) <= trainer.global_step
+            ]
             for old in known[:-2]:
                 old.unlink()
 

@@ -26,9 +26,9 @@ from pipelines.artifacts.checkpoint import (
     HISTORY,
     Manifest,
     Preregistration,
+    checkpoints_in,
     hash_of,
-    numbered,
-    peek,
+    peek_manifest,
     read_checkpoint,
     resume_checkpoints,
     settings_hash,
@@ -39,9 +39,8 @@ from pipelines.artifacts.tokens.shards import Shards
 from pipelines.config.derived import Budget
 from pipelines.config.schema import Schedule
 from pipelines.host.errors import UserError
-from pipelines.host.files import replace_folder
+from pipelines.host.files import JOURNAL, replace_folder
 from pipelines.host.machine import device_name, git_revision
-from pipelines.host.paths import JOURNAL
 from pipelines.host.source_code import code_version
 from pipelines.train.core.parent import parent_identity
 
@@ -188,7 +187,7 @@ def name_others(manifest: Manifest) -> None:
         return
     for folder in sorted(manifest.resume.parent.glob("*/")):
         paths = resume_checkpoints(folder)
-        if theirs := next(filter(None, map(peek, paths)), None):
+        if theirs := next(filter(None, map(peek_manifest, paths)), None):
             revision = f" (git revision {theirs.git_revision})" if theirs.git_revision else ""
             print(
                 f"{manifest.run_name}: {len(paths)} checkpoints in {folder} belong to another "
@@ -200,7 +199,7 @@ def name_others(manifest: Manifest) -> None:
 
 def remove_decay(folder: Path) -> None:
     """Delete the checkpoints of a decay whose budget is complete."""
-    for path in (*numbered(folder), *folder.glob("*.partial")):
+    for path in (*checkpoints_in(folder), *folder.glob("*.partial")):
         path.unlink()
     with suppress(OSError):  # not there, or with damaged ones
         folder.rmdir()
@@ -212,7 +211,7 @@ def newest_checkpoint(
     """The newest readable checkpoint of this very run up to a step, and its content. See read_own
     for the fields of the manifest that it fills in.
     """
-    for path in reversed(numbered(folder)):
+    for path in reversed(checkpoints_in(folder)):
         if int(path.stem) > until:
             continue
         if content := read_own(path, manifest, "trying the one before it"):

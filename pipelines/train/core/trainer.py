@@ -17,7 +17,7 @@ from ftmodel.conversion.latent_start import StartLosses
 from ftmodel.layers import use_kernels
 from ftmodel.model.free_transformer import FreeTransformer
 from ftmodel.model.objective import kl_of_use
-from pipelines.artifacts.checkpoint import Manifest, numbered
+from pipelines.artifacts.checkpoint import Manifest, checkpoints_in
 from pipelines.artifacts.run_spec import RunSpec
 from pipelines.artifacts.tokens.shards import Shards
 from pipelines.common.rng_streams import Purpose, stream_seed
@@ -262,7 +262,9 @@ def fit_segment(spec: RunSpec, process: Process, start: Start, watch: Watch | No
 
 def last_good(folder: Path, segment: Segment) -> str:
     """The checkpoint that a failed run leaves behind, in words."""
-    paths = (numbered(segment.folder(folder, step)) for step in (segment.trunk, segment.steps))
+    paths = (
+        checkpoints_in(segment.folder(folder, step)) for step in (segment.trunk, segment.steps)
+    )
     newest = max(chain(*paths), key=lambda path: int(path.stem), default=None)
     return f"last good checkpoint: {newest}" if newest else "no checkpoint was written yet"
 
