@@ -78,7 +78,7 @@ def main(
     spec = RunSpec(load_stage("runs", run), run)
     model, _, shards = load_trained(spec)
     is_target, is_process = spec.data.source == "target", shards.metadata.row_length is not None
-    if not model.config.noise_width and z == "pinned":
+    if model.noise_source is None and z == "pinned":
         raise UserError(f"{run} is a baseline: it has no z to pin")
 
     tokenizer = shards.tokenizer()

@@ -44,8 +44,8 @@ def calibrated(
     device: torch.device,
 ) -> Calibration | None:
     """What suits the model's filter; None if particles are given or the NLL needs none."""
-    config = model.config
-    if settings.particles != AUTO or not config.noise_width or enumerable(config):
+    config, source = model.config, model.noise_source
+    if settings.particles != AUTO or source is None or enumerable(config):
         return None
     context, chosen = config.context, settings.proposal
     chunks, most = training_chunks(shards, context, scored_tokens), settings.max_particles
@@ -60,7 +60,7 @@ def calibrated(
         return nll
 
     shares = SHARES if chosen is None else (chosen,)
-    if config.latent.one_code or config.random_prefix:
+    if config.latent.one_code or source.drawn_once:
         shares = (0.0,)  # it has a proposal of its own
     tokens = torch.tensor([len(chunk) for chunk in chunks])
     with Bar(most, desc="calibration, at most", unit=" particles", leave=False) as progress:
@@ -94,15 +94,16 @@ def filter_estimates(
     """−log p̂ of independent filters, nats (filters, chunks). Without ``stratify``, each particle
     draws its z by itself, and all particles of a batch run at once.
     """
-    particles, config, parts = settings.particles, model.config, []
-    context, alone = config.context, bool(config.random_prefix)
+    particles, context, source = settings.particles, model.config.context, model.noise_source
     assert isinstance(particles, int), "particles are picked before the filter runs"
+    assert source is not None, "a plain baseline has no filter"
+    parts = []
     how = FilterSettings(settings.resample_below, settings.proposal, stratify)
     rows = settings.batch_tokens // context
     if stratify:
         rows = rows * PARTICLES_AT_ONCE // max(PARTICLES_AT_ONCE, particles)
-    for batch in packed(chunks, context, max(1, rows), alone):
-        draw = noise_of(batch, config.noise_width, settings.seed, purpose, device)
+    for batch in packed(chunks, context, max(1, rows), source.drawn_once):
+        draw = noise_of(batch, source.width, settings.seed, purpose, device)
         inputs, targets, ids = (
             t.to(device) for t in (batch.inputs, batch.targets, batch.segment_ids)
         )
@@ -247,7 +248,7 @@ def bounds_of(
     """
     inputs, targets, ids = (t.to(device) for t in (batch.inputs, batch.targets, batch.segment_ids))
     tokens = torch.tensor([len(chunk) for chunk in batch.chunks])
-    if not model.config.noise_width:
+    if model.noise_source is None:
         return {"tokens": tokens, "nll": exact_nll(model, inputs, targets, ids).cpu()}
     if enumerable(model.config):  # twice the NLL itself
         filters = enumerated_nll(model, inputs, targets, ids).cpu().expand(2, -1)

@@ -170,4 +170,4 @@ def target_groups(
         return [[decode(sequence) for sequence in group] for group in sequences.split(size)]
 
     fresh = sample(share_z=1)
-    return fresh, sample(share_z=size) if model.config.noise_width else []
+    return fresh, sample(share_z=size) if model.noise_source else []

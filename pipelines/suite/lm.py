@@ -75,7 +75,7 @@ class FreeTransformerLM(TemplateLM):  # type: ignore[misc]
                 raise UserError(f"suite.weights: bf16: {error}") from None
         self.tokens = tokenizer
         self._device = device
-        averaged = model.config.noise_width > 0 and suite.scoring is Scoring.marginal
+        averaged = model.noise_source is not None and suite.scoring is Scoring.marginal
         self.samples = suite.samples if averaged else 1
         most = CPU_TOKENS if device.type == "cpu" else suite.batch_tokens
         self.scored_tokens = min(suite.batch_tokens, most)
@@ -142,9 +142,10 @@ class FreeTransformerLM(TemplateLM):  # type: ignore[misc]
         answers, lengths = padded([answer for question in batch for answer in question.answers])
         counts = torch.tensor([len(question.answers) for question in batch])
         draws = None
-        if bits := self.model.config.noise_width:
+        source = self.model.noise_source
+        if source is not None:
             new = answers.shape[1] - 1
-            draws = latent_noise(asked, new, self.samples, bits, self.seed, Purpose.ANSWERS)
+            draws = latent_noise(asked, new, self.samples, source.width, self.seed, Purpose.ANSWERS)
             draws = draws.to(self.device)
         scores = score_answers(
             self.model,
@@ -166,7 +167,7 @@ class FreeTransformerLM(TemplateLM):  # type: ignore[misc]
         """
         texts = [text for request in requests for text in cast(tuple[str], request.args)]
         ids = self.encode(texts)
-        of_text = self.bounded if self.model.config.noise_width else self.exact
+        of_text = self.bounded if self.model.noise_source else self.exact
         totals = dict(zip(ids, of_text(list(ids.values())), strict=True))
         return [totals[text] for text in texts]
 
@@ -191,15 +192,15 @@ class FreeTransformerLM(TemplateLM):  # type: ignore[misc]
             owners.append(chunk.document)
             # noise by its tokens, from neither of the streams of a prompt
             stream.append(Chunk(digest(tuple(chunk.tokens.tolist())), 2, chunk.tokens))
-        rows, bits = max(1, self.scored_tokens // self.max_length), self.model.config.noise_width
+        rows, source = max(1, self.scored_tokens // self.max_length), self.model.noise_source
+        assert source is not None, "a plain baseline is exact"
         scored = iter(owners)
         with self.progress("rolling log-likelihoods", len(stream)) as progress:
-            alone = self.model.prefix is not None
-            for batch in packed(stream, self.max_length, rows, alone):
+            for batch in packed(stream, self.max_length, rows, source.drawn_once):
                 inputs, targets, segment_ids = (
                     t.to(self.device) for t in (batch.inputs, batch.targets, batch.segment_ids)
                 )
-                draw = noise_of(batch, bits, self.seed, Purpose.ANSWERS, self.device)
+                draw = noise_of(batch, source.width, self.seed, Purpose.ANSWERS, self.device)
                 bounds = nll_bound(self.model, inputs, targets, self.samples, draw, segment_ids)
                 for value in bounds.tolist():
                     totals[next(scored)] -= value
@@ -239,10 +240,11 @@ class FreeTransformerLM(TemplateLM):  # type: ignore[misc]
         prompts = [opening.prompt for opening in batch]
         ids, padding = left_padded(prompts)
         noise = None
-        if bits := self.model.config.noise_width:
+        source = self.model.noise_source
+        if source is not None:
             repeats = [opening.z for opening in batch]
-            purpose = Purpose.GENERATION
-            (noise,) = latent_noise(prompts, decoding.new, 1, bits, self.seed, purpose, repeats)
+            numbers = 1, source.width, self.seed, Purpose.GENERATION
+            (noise,) = latent_noise(prompts, decoding.new, *numbers, repeats)
         ending = Ending(len(batch), decoding.until, self.eot_token_id, self.tokens.bytes_of)
         generate(
             self.model,

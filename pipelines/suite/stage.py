@@ -173,7 +173,7 @@ def sample_answers(
 ) -> list[SampledOutcome]:
     """Draw several answers to each prompt of a task, in every way that the model allows."""
     spec, outcomes = suite.tasks[task], []
-    for sampling in samplings(suite.pass_at_k, lm.model.config.noise_width > 0):
+    for sampling in samplings(suite.pass_at_k, lm.model.noise_source is not None):
         make = partial(run_sampled, lm, task, spec, suite, sampling)
         outcome = progress.outcome(f"{task}.{sampling.name}", spec, SampledOutcome, make)
         values = (f"{k} {value.value:.4f}" for k, value in outcome.score.figures().items())

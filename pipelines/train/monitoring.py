@@ -154,13 +154,14 @@ def held_out_figures(
     noise comes from one random stream of its own.
     """
     ends = end_of_text if model.config.document_mask else None
-    rng, bits = generator(seed, Purpose.HELD_OUT), model.config.noise_width
+    rng = generator(seed, Purpose.HELD_OUT)
+    width = 0 if model.noise_source is None else model.noise_source.width
 
     def mean(score: Score, tokens: Tensor) -> list[float]:
         total = torch.zeros(())
         for part in tokens.split(rows):
             inputs = part[:, :-1]
-            noise = partial(draw, rng, (*inputs.shape, bits), inputs.device)
+            noise = partial(draw, rng, (*inputs.shape, width), inputs.device)
             total = total + score(inputs, part[:, 1:], segments_of(inputs, ends), noise).cpu()
         count = len(tokens) * (tokens.shape[1] - 1)
         return [nats / count / LN2 for nats in total.tolist()]
@@ -176,7 +177,7 @@ def held_out_figures(
         return nll_bound(model, x, y, PARTICLES, noise, ids).sum()[None]
 
     if model.latent is None:
-        score = filtered if bits else exact
+        score = filtered if width else exact
         return dict(zip(["bound"], mean(score, tokens), strict=True))
     values = mean(filtered, tokens[::WINDOWS_PER_FILTER]) + mean(reconstruction, tokens)
     return dict(zip(["bound", "ce", "kl"], values, strict=True))

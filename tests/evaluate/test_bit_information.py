@@ -142,9 +142,8 @@ def test_an_encoder_that_names_the_token_has_its_information(rng, measured):
         latent=SimpleNamespace(prior=UniformPrior(None)),
         prior_logits=lambda *_: None,
         encode=lambda tokens, *_: 30 * (2.0 * (tokens[..., None] >> bit & 1) - 1),
-        config=SimpleNamespace(
-            context=16, latent_bits=3, noise_width=3, latent_capacity=3, latent=LatentDesign()
-        ),
+        config=SimpleNamespace(context=16, latent_bits=3, latent_capacity=3, latent=LatentDesign()),
+        noise_source=SimpleNamespace(width=3),
         positions=lambda *_, **__: None,
         lower=lambda tokens, _: tokens,
     )

@@ -50,7 +50,7 @@ KINDS = {"baseline": {"latent_bits": 0}, "free": {"latent_bits": 3}, "prefix": {
 each_kind = pytest.mark.parametrize("kind", KINDS)
 
 
-@rejects("FreeTransformerLM.__init__: «noise_width→latent_bits»", "a single prefix", case="prefix")
+@rejects("FreeTransformerLM.__init__: «noise_source→latent»", "a single prefix", case="prefix")
 @rejects("batching.latent_noise: «digest(prompt)→row»", "z of a prompt by its place in the batch")
 @rejects(
     "batching.latent_noise: «→samples, »target.shape[1]«, samples→», bits), "

@@ -104,9 +104,9 @@ def test_tasks_that_are_named_are_answered_several_times_and_with_no_samples_non
 
 
 @pytest.mark.parametrize(
-    ("noise_width", "ways"), [(0, ["tokens_0.8"]), (1, ["z", "tokens_0.8", "z_and_tokens_0.8"])]
+    ("source", "ways"), [(None, ["tokens_0.8"]), (1, ["z", "tokens_0.8", "z_and_tokens_0.8"])]
 )
-def test_answers_of_a_model_are_drawn_in_all_ways_that_it_has(noise_width, ways):
+def test_answers_of_a_model_are_drawn_in_all_ways_that_it_has(source, ways):
     made = []
 
     def outcome(name, spec, kind, make):
@@ -114,7 +114,7 @@ def test_answers_of_a_model_are_drawn_in_all_ways_that_it_has(noise_width, ways)
         return SampledOutcome(Mock(figures=dict), {}, [])
 
     suite = composed_by_hydra("experiment=smoke").suite
-    lm = Mock(model=Mock(config=Mock(noise_width=noise_width)))
+    lm = Mock(model=Mock(noise_source=source))
     stage.sample_answers(lm, RUN, "idioms", suite, Mock(outcome=outcome))
     assert [name for name, *_ in made] == [f"idioms.{way}" for way in ways]
     assert [told[-1].name for told in made] == ways
