@@ -24,7 +24,8 @@ import torch
 from pipelines.commands import doctor
 from pipelines.host.errors import UserError
 from pipelines.host.files import dumps, write_file
-from pipelines.host.machine import git_revision, processor_name, whole_cores
+from pipelines.host.machine import git_revision, whole_cores
+from pipelines.host.pytorch import processor_name
 
 Entry = dict[str, Any]
 PR_SET_PDEATHSIG = 1

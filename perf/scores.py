@@ -39,7 +39,8 @@ from pipelines.config.suite import Suite, SuiteTask
 from pipelines.host.command_line import COUNT, command, out_folder, run_command
 from pipelines.host.errors import UserError
 from pipelines.host.files import ROOT, dumps, write_file
-from pipelines.host.machine import git_revision, processor_name
+from pipelines.host.machine import git_revision
+from pipelines.host.pytorch import processor_name
 from pipelines.suite import benchmark_data
 from pipelines.suite.lm import FreeTransformerLM
 from pipelines.suite.tasks import Outcome, Skipped, run_task

@@ -23,7 +23,7 @@ from ray.util.scheduling_strategies import (
     PlacementGroupSchedulingStrategy,
 )
 
-from pipelines.cluster.dispatch import check_ray
+from pipelines.cluster.preflight import check_ray
 from pipelines.config.schema import Compute, Experiment
 from pipelines.host.errors import UserError
 from pipelines.host.files import ROOT

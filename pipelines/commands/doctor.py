@@ -122,7 +122,8 @@ def path() -> Finding:
 
 
 def cores() -> Finding:
-    from pipelines.host.machine import idle_threads, whole_cores
+    from pipelines.host.machine import whole_cores
+    from pipelines.host.pytorch import idle_threads
 
     threads, reason = idle_threads()
     cost = f"training takes {threads} now, so it is slower"
@@ -170,7 +171,7 @@ def sandbox() -> Finding:
 
 
 def ray() -> Finding:
-    from pipelines.cluster.dispatch import ray_failure
+    from pipelines.cluster.preflight import ray_failure
 
     cost = "no compute.workers above 1, no sweeps"
     if reason := ray_failure():

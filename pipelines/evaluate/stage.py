@@ -25,7 +25,7 @@ from pipelines.evaluate import codes, generations, hidden_causes, target
 from pipelines.evaluate.bounds import DocumentScores, results_of, score, with_proposal
 from pipelines.evaluate.measurement import Context, Measurement
 from pipelines.host.files import write_file
-from pipelines.host.machine import full_memory, keep_freed_memory
+from pipelines.host.pytorch import full_memory, keep_freed_memory
 from pipelines.host.source_code import code_version
 from pipelines.tracking.sync import sync_stage
 

@@ -30,7 +30,7 @@ from pipelines.config.load import Frozen, freeze
 from pipelines.config.suite import Suite, SuiteTask
 from pipelines.host.errors import UNWRITABLE, UserError, printable
 from pipelines.host.files import dumps, replace_folder, write_file
-from pipelines.host.machine import full_memory
+from pipelines.host.pytorch import full_memory
 from pipelines.host.source_code import code_version
 from pipelines.suite.benchmark_data import fetched
 from pipelines.suite.lm import FreeTransformerLM

@@ -19,7 +19,7 @@ from ray import tune
 from ftmodel.config import ModelConfig
 from pipelines.artifacts.checkpoint import hash_of
 from pipelines.cluster.connection import connect, runs_at_once, worker_of
-from pipelines.cluster.dispatch import check_ray
+from pipelines.cluster.preflight import check_ray
 from pipelines.config.compose import CONF, compose_valid, write_params
 from pipelines.config.schema import Arm, Compute, Experiment, Optim
 from pipelines.host.console import say

@@ -3,7 +3,8 @@
 import os
 
 from pipelines.artifacts.run_spec import RunSpec
-from pipelines.cluster.dispatch import check_ray, settle
+from pipelines.cluster.dispatch import settle
+from pipelines.cluster.preflight import check_ray
 from pipelines.config.load import REUSED, freeze
 from pipelines.host.compiler import check_compile
 from pipelines.host.files import alone

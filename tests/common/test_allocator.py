@@ -9,7 +9,7 @@ import pytest
 FAULTS = """
 from resource import RUSAGE_SELF, getrusage
 import torch
-from pipelines.host.machine import keep_freed_memory
+from pipelines.host.pytorch import keep_freed_memory
 
 def faults():
     for turn in range(20):

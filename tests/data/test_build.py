@@ -159,7 +159,7 @@ def small(patch):
     patch.setattr(sources, "GROUP_BYTES", 1000)
     patch.setattr(segments, "SEGMENT_BYTES", 300)
     patch.setattr(duplicates, "PARTITION_DOCUMENTS", 10)
-    patch.setattr(mixture, "BLOCK", 37)
+    patch.setattr(mixture, "BLOCK_DOCUMENTS", 37)
     patch.setattr(stage, "FIRST_BYTES", 100)
 
 
@@ -583,7 +583,8 @@ def test_a_part_is_full_where_its_bytes_reach_the_limit(tmp_path, monkeypatch):
     found = [segments.Segment(name, 0, 0, 0, True) for name in "abc"]
     waiting = mixture.Waiting(tmp_path, "train", found)
     made = [*waiting.add([0, 2, 2, 0], [5, 6, 7, 8], [4, 6, 11, 3])]
-    made += [*waiting.add([1], [9], [8]), waiting.part(waiting.open.shape[1])]
+    made += [*waiting.add([1], [9], [8])]
+    assert not waiting.open.size
     assert [part.target.name for part in made] == [f"train-{i:05d}.parquet" for i in range(3)]
     assert [part.bytes for part in made] == [10, 11, 11]
     assert [part.rows.tolist() for part in made] == [[5, 6], [7], [8, 9]]

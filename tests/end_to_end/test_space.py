@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pipelines.cluster import dispatch
-from pipelines.cluster.dispatch import ray_failure
+from pipelines.cluster.preflight import ray_failure
 from pipelines.host.errors import UserError
 from pipelines.host.files import special_path
 from tests.support.commands import call
@@ -34,7 +34,7 @@ def test_which_paths_a_shell_takes_for_one_word(path, whole):
     assert (said.stdout == f"{path}|") == whole
 
 
-@rejects("dispatch.check_ray: ray_failure()«→ and None»", "a path with a space", case="train-2-")
+@rejects("preflight.check_ray: ray_failure()«→ and None»", "a path with a space", case="train-2-")
 @pytest.mark.parametrize(
     ("name", "workers", "address"),
     [("train", 2, ""), ("train", 1, "127.0.0.1:9"), ("evaluate", 1, "127.0.0.1:9")],
@@ -50,7 +50,7 @@ def test_a_stage_is_refused_before_it_works(workspace, monkeypatch, name, worker
     assert not Path("resume").exists()
 
 
-@rejects("dispatch.ray_failure: «tried.bind→»(path)", "no try")
+@rejects("preflight.ray_failure: «tried.bind→»(path)", "no try")
 def test_ray_needs_a_folder_that_takes_its_sockets(monkeypatch, tmp_path):
     longest = "/tmp/".ljust(39, "x")  # as docs/commands.md says
     monkeypatch.setenv("RAY_TMPDIR", f"{longest}x")

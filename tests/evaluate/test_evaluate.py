@@ -31,7 +31,7 @@ from pipelines.config.schema import EvaluationConfig
 from pipelines.evaluate import generations, hidden_causes, stage
 from pipelines.evaluate.stage import evaluate, headline, measure
 from pipelines.host.errors import UserError
-from pipelines.host.machine import device_name
+from pipelines.host.pytorch import device_name
 from tests.evaluate.conftest import tiny
 from tests.support.corpora import write_shards
 from tests.support.mutants import rejects

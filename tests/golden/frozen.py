@@ -15,7 +15,7 @@ from pathlib import Path
 
 import torch
 
-from pipelines.host.machine import processor_name
+from pipelines.host.pytorch import processor_name
 from tests.golden.curves import SINGLE_DRAWS, Curves, Rows
 
 ELSEWHERE = 1e-4  # of a number's value: the tolerance on another kind of processor

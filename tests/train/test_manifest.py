@@ -10,7 +10,7 @@ from pipelines.artifacts.checkpoint import Preregistration, check_manifest
 from pipelines.artifacts.run_spec import RunSpec
 from pipelines.config.schema import Bound, Expectation
 from pipelines.host.errors import UserError
-from pipelines.host.machine import device_name
+from pipelines.host.pytorch import device_name
 from pipelines.tracking.journal import run_params
 from pipelines.train.core import segments as manifest_module
 from pipelines.train.core.segments import differences, make_manifest

@@ -40,7 +40,8 @@ from pipelines.config.derived import Budget
 from pipelines.config.schema import Schedule
 from pipelines.host.errors import UserError
 from pipelines.host.files import JOURNAL, replace_folder
-from pipelines.host.machine import device_name, git_revision
+from pipelines.host.machine import git_revision
+from pipelines.host.pytorch import device_name
 from pipelines.host.source_code import code_version
 from pipelines.train.core.parent import parent_identity
 

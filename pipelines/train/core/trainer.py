@@ -25,7 +25,7 @@ from pipelines.config.schema import Precision
 from pipelines.host.console import say
 from pipelines.host.errors import UserError
 from pipelines.host.files import check_writable
-from pipelines.host.machine import keep_freed_memory
+from pipelines.host.pytorch import keep_freed_memory
 from pipelines.tracking.journal import experiment_note, open_journal
 from pipelines.tracking.live import Tracking
 from pipelines.train.core.acceleration import Compiled, speed_up
