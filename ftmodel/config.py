@@ -1,4 +1,12 @@
-"""Architecture of a model: all that fixes its parameter tensors, except the vocabulary size."""
+"""Every setting of a model: its architecture, which fixes all parameter tensors except the
+vocabulary size, and the design of its latent.
+
+The file has three parts. Limits are metadata of a setting, which is a field of a dataclass: one
+check and the docs read them. ``LatentDesign`` names the parts of a latent, the paper's by default,
+and what follows from them without a tensor; ftmodel/designs/ computes them. ``ModelConfig`` has the
+rest. Designs are compared by ==, not ``is``: an exported model's code may be loaded twice in one
+process.
+"""
 
 from collections.abc import Mapping
 from dataclasses import MISSING, Field, asdict, dataclass, field, fields, is_dataclass
@@ -12,9 +20,6 @@ def given(settings: Any) -> dict[str, Any]:
     """The fields of a dataclass that are not null."""
     return {name: value for name, value in vars(settings).items() if value is not None}
 
-
-# Metadata of settings, which are fields of dataclasses: their limits, which one check and the docs
-# read, and whether a baseline reads the setting.
 
 LATENT_ONLY = {"latent_only": True}  # marks a setting that only a Free Transformer reads
 COMPARISONS = {"at_least": ge, "above": gt, "at_most": le, "below": lt}
@@ -67,13 +72,6 @@ def check_limits(settings: Any) -> None:
             raise ValueError(
                 f"{setting.name}: {value} must be {in_words(setting)}{why and f'; {why}'}"
             )
-
-
-# Designs of the latent: the paper's, which is the default, and others that it is compared with.
-#
-# This module has their names, and what follows from them without a tensor; the other modules of
-# this package compute them. Values are compared by ==, not ``is``: an exported model's code may be
-# loaded twice in one process.
 
 
 class Encoder(StrEnum):

@@ -1,6 +1,17 @@
-"""The rule that decides whether a difference between models counts, by documents and seeds.
+"""The rule that decides whether a difference between models counts, by documents and seeds, and the
+line through differences of models of several sizes.
 
 docs/measurement/differences.md derives the rule and gives its simulated false-alarm rates.
+
+The line is ordinary least squares of y on x = ln N (log-linear), or of ln y on ln N (a power law).
+A size is one point, however many seeds it has: its seeds share its deviation from the line, and
+separate points would count it several times. With n points, mean x̄, S = Σ (x_i − x̄)² and s² = Σ
+(y_i − ŷ_i)² / (n − 2), another size at x lies with 95 % probability within
+
+    ŷ(x) ± t √(s² (1 + 1/n + (x − x̄)² / S)),        t: Student's, n − 2 degrees of freedom,
+
+if sizes scatter alike and independently around the line, and the trend continues (Montgomery, Peck
+& Vining 2012, Introduction to Linear Regression Analysis, § 2.5).
 """
 
 from collections.abc import Iterable, Sequence
@@ -234,18 +245,6 @@ def margin(error: float, freedom: float) -> float:
     """t standard errors, t being the 97.5 % quantile of Student's t; NaN for an unknown error."""
     return nan if isnan(error) else float(stdtrit(freedom, 1 - LEVEL / 2)) * error
 
-
-# A line through a measurement of models of several sizes, and its prediction for a larger model.
-#
-# Ordinary least squares of y on x = ln N (log-linear), or of ln y on ln N (a power law). A size is
-# one point, however many seeds it has: its seeds share its deviation from the line, and separate
-# points would count it several times. With n points, mean x̄, S = Σ (x_i − x̄)² and s² = Σ (y_i −
-# ŷ_i)² / (n − 2), another size at x lies with 95 % probability within
-#
-#     ŷ(x) ± t √(s² (1 + 1/n + (x − x̄)² / S)),        t: Student's, n − 2 degrees of freedom,
-#
-# if sizes scatter alike and independently around the line, and the trend continues (Montgomery,
-# Peck & Vining 2012, Introduction to Linear Regression Analysis, § 2.5).
 
 MIN_POINTS = 3  # a line fits two exactly
 

@@ -1,11 +1,17 @@
-"""What each bit of z tells about the token some positions later: mutual information in bits.
+"""What bits of z tell, as mutual information in bits: about the token some positions later, and
+about a known label.
 
-The joint distribution of a bit and a token is counted with the encoder's probabilities of the bit,
-not with draws. Such a plug-in estimate is too high, most of all with few documents. It is compared
-with the estimate when each document has another's z (docs/measurement/persistence.md).
+Both estimates are plug-in estimates, which are too high. For tokens, the joint distribution of a
+bit and a token is counted with the encoder's probabilities of the bit; it is compared with the
+estimate when each document has another's z (docs/measurement/persistence.md). For a label,
+*sampled* bits are counted, as a decoder reads them, and only the excess over the estimate for
+permuted labels means anything. It may be a small part of what z says about the label, because bits
+are taken one at a time, or all together by a classifier that treats them as independent
+(docs/measurement/label_information.md).
 
-Shapes: n positions in C chunks of text, H latent bits, m positions that have a token at some lag, Y
-kinds of token, G groups of documents, P permutations of z.
+Shapes: n positions in C chunks of text, or n sequences of T tokens; H latent bits; m positions that
+have a token at some lag, Y kinds of token, G groups of documents; F features of 0 and 1; P
+permutations.
 """
 
 from dataclasses import dataclass
@@ -151,16 +157,6 @@ def most_certain(values: Tensor, document: Tensor, k: int) -> list[int]:
             break
     return list(chosen.values())
 
-
-# Mutual information in bits between z and a known binary label, with a permutation test.
-#
-# It is computed by counting *sampled* bits of z, as a decoder reads them. Such a plug-in estimate
-# is biased upwards, most of all for the best of many bits: only its excess over the same estimate
-# for permuted labels means anything. It may be a small part of what z says about the label, because
-# bits are taken one at a time, or all together by a classifier that treats them as independent: see
-# docs/measurement/label_information.md.
-#
-# Shapes: n sequences, T tokens, H latent bits, F features of 0 and 1, P permutations of the labels.
 
 LABEL_PERMUTATIONS = 1000
 

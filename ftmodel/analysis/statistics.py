@@ -1,4 +1,4 @@
-"""Means over documents and their standard errors."""
+"""Means and standard errors over documents, permutation tests, and pass@k."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -36,8 +36,6 @@ def jackknife(left_out: Tensor) -> float:
     return (left_out.var(0, correction=0) * (groups - 1)).sqrt().item()
 
 
-# Permutation tests of a statistic, and what several of them show together.
-
 PERMUTATIONS = 10_000  # p can be as small as one ten-thousandth: adjusted for 500 tests, 0.05
 
 
@@ -67,9 +65,6 @@ def adjusted(p_values: Sequence[float]) -> list[float]:
     false is at most the level (Benjamini & Hochberg 1995, Controlling the false discovery rate).
     """
     return false_discovery_control(p_values).tolist() if p_values else []
-
-
-# pass@k: the probability that one of k sampled answers to a prompt is right.
 
 
 def pass_at_k(samples: int, right: Sequence[int], k: int) -> Tensor:

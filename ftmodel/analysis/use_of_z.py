@@ -1,6 +1,13 @@
-"""Whether texts of one document have similar z: how often bits agree, within and between documents.
+"""What z does, by three tests: whether texts of one document have similar z, whether a pinned z
+steers what is generated, and what z says about a label.
 
-Shapes: S texts with one z each, H latent bits, D documents, P permutations.
+The first two compare pairs: bits that agree within and between documents, continuations that are
+further apart with different z than with the same z. The third is a naive Bayes probe of sampled
+bits, which never reads a token. It gives variational lower bounds on information (Barber & Agakov
+2003); docs/measurement/latent_probe.md has the derivation, and the upper bound that the ELBO gives.
+
+Shapes: S texts with one z each, H latent bits, D documents; P prompts, R continuations of each, N
+tokens, V vocabulary; n sequences, T tokens, S values of a label, K exponents.
 """
 
 from dataclasses import dataclass
@@ -59,12 +66,6 @@ def with_permutations(
     return torch.stack([excess_agreement(agreement, each) for each in labels])
 
 
-# Whether a pinned z steers what is generated: are a prompt's continuations further apart with
-# different z than with the same z?
-#
-# Shapes: P prompts, R continuations of each, N tokens, V vocabulary.
-
-
 @dataclass(frozen=True)
 class SteeringTest:
     """Mean distances for each prompt, and the ratio of their sums under permuted labels."""
@@ -116,13 +117,6 @@ def steering_test(
         between / (within / (same.sum() - rows)),
     )
 
-
-# What z says about a label: a naive Bayes probe of sampled bits of z, which never reads a token.
-#
-# Its measurements are variational lower bounds on information (Barber & Agakov 2003).
-# docs/measurement/latent_probe.md has the derivation, and the upper bound that the ELBO gives.
-#
-# Shapes: n sequences, T tokens, H latent bits, S values of the label, K exponents.
 
 EXPONENTS = (0, 1 / 32, 1 / 16, 1 / 8, 1 / 4, 1 / 2, 1)
 CHUNK = 256  # sequences evaluated at once

@@ -36,10 +36,6 @@ from ftmodel.model.free_transformer import FreeTransformer, check_noise
 from ftmodel.model.objective import kl_per_bit
 from ftmodel.positions import Positions, check_like
 
-# The encoder's posterior of given texts: the logits of the bits of z, and their KL to the prior.
-#
-# Shapes: B batch, T tokens, H latent bits.
-
 
 @torch.inference_mode()
 def encode(

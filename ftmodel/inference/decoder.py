@@ -1,10 +1,14 @@
-"""The matrices that decoding multiplies by, as they are or rounded to bfloat16.
+"""Incremental decoding: one token per row after those in the cache.
 
-A step with few rows takes the time to read all weights once; bfloat16 halves it. Activations are
-rounded for these products as well, sums stay float32; norms, attention, z and the residual stream
-are float32.
+``FastDecoder`` is the model's forward pass for T = 1 in as few operations as give the same result:
+at small batches a step takes the time to read the weights once plus the launch cost of each
+operation. ``PlainDecoder`` calls the model.
 
-Shapes: B rows, I inputs, O outputs.
+Weights may be rounded to bfloat16, which halves the time to read them. Activations are rounded for
+these products as well, sums stay float32; norms, attention, z and the residual stream are float32.
+
+Shapes: B rows, D model width, N heads, M key-value heads, E head width, F width of SwiGLU; a matrix
+has I inputs and O outputs.
 """
 
 from collections.abc import Sequence
@@ -91,14 +95,6 @@ def matrix(weight: Tensor, rows: int, rounded: RoundedWeights | None = None) -> 
     packed = None if rounded is None else rounded.packed.get(weight)
     return Matrix(weight, rows) if packed is None else RoundedMatrix(packed)
 
-
-# Incremental decoding: one token per row after those in the cache.
-#
-# ``FastDecoder`` is the model's forward pass for T = 1 in as few operations as give the same
-# result: at small batches a step takes the time to read the weights once plus the launch cost of
-# each operation. ``PlainDecoder`` calls the model.
-#
-# Shapes: B rows, D model width, N heads, M key-value heads, E head width, F width of SwiGLU.
 
 BMM_HEADS = 64  # of all rows, from which on two bmm are faster than PyTorch's attention, on a CPU
 

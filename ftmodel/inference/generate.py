@@ -1,7 +1,7 @@
 """Generation with a key-value cache: z for the prompt from the encoder, z for new tokens from the
 prior or from the caller.
 
-Shapes: B sequences, P prompt tokens, N new tokens, H latent bits.
+Shapes: B sequences, P prompt tokens, N new tokens, H latent bits, V vocabulary.
 """
 
 from collections.abc import Callable, Sequence
@@ -23,10 +23,6 @@ from ftmodel.inference.latent_source import (
     prompt_codes,
 )
 from ftmodel.model.free_transformer import FreeTransformer, check_noise
-
-# Drawing tokens from logits.
-#
-# Shapes: B sequences, N new tokens, V vocabulary.
 
 
 def token_draws(generator: Generator | Sequence[Generator], rows: int, n_new: int) -> Tensor:

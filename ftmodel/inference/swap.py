@@ -1,9 +1,11 @@
-"""Cross-entropy of texts with z that is not their own, per text, in nats.
+"""Cross-entropy of texts with z that is not their own, per text, in nats: with the z of another
+source, and on the way from a text's z to another's, a few bits at a time, where a sequence has one
+z.
 
 It is the reconstruction cross-entropy with another z in place of a sample of the posterior. Neither
 is a language-model loss.
 
-Shapes: S texts, T tokens, D model width, H latent bits.
+Shapes: S texts, T tokens, D model width, H latent bits, F steps.
 """
 
 from collections.abc import Callable
@@ -105,13 +107,6 @@ def swapped_ce(
                 total[index] += nll.double().sum(1).cpu() / samples
     return SwappedCE(**sums)
 
-
-# Cross-entropy of two texts while the latent code of one becomes the other's, a few bits at a
-# time. For designs with one latent code per sequence.
-#
-# Like the swap of z, this is a reconstruction cross-entropy, not a language-model loss.
-#
-# Shapes: S texts, T tokens, H latent bits, F steps.
 
 SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)  # of the bits in which two z differ
 

@@ -150,9 +150,6 @@ class FreeTransformer(nn.Module):
         return self.readout(hidden)
 
 
-# Initial weights.
-
-
 def draw_weights(model: nn.Module, config: ModelConfig) -> None:
     """Draw weights: normal with std 0.02, divided by √(2 L) for the decoder's projections into its
     residual stream (GPT-2). Token embeddings have ``config.embedding_std``, the latent's matrices

@@ -25,7 +25,9 @@ def kl_per_bit(o: Tensor, prior: Tensor | None = None) -> Tensor:
     The bits of z are independent: the sum over H is the KL of z to its prior (eq. 4 of the paper).
     """
     # to the bit: autograd adds up the gradient of o in the order of these terms
-    entropy = F.softplus(o) - o * (q := o.sigmoid())
+    log_normalizer = F.softplus(o)
+    q = o.sigmoid()
+    entropy = log_normalizer - o * q
     return (LN2 if prior is None else F.softplus(prior) - prior * q) - entropy
 
 

@@ -1,7 +1,10 @@
-"""The paper's synthetic task (§ 4.1): a letter's target at a random position among noise.
+"""The paper's synthetic task (§ 4.1), a letter's target at a random position among noise, and
+scores of generated sequences: validity, and the spread within groups.
 
 A sequence is a prompt, the letter and '>', then 64 characters: underscores, with the letter
-repeated 8 times from a uniform start, each character then replaced by '!' with probability 1/16.
+repeated 8 times from a uniform start, each character then replaced by '!' with probability 1/16. A
+*group* is a set of sequences that share a prompt, and one z or not. Functions of bodies take the
+characters after the prompt, as text over the letters, '_' and '!'.
 """
 
 from dataclasses import dataclass
@@ -76,12 +79,6 @@ PROCESS = Process(
     sample=sample_sequences,
     log_probability=exact_log_probability,
 )
-
-
-# Scores of generated target-task sequences: validity, and the spread within groups.
-#
-# A *group* is a set of sequences that share a prompt, and one z or not. Functions of bodies take
-# the characters after the prompt, as text over the letters, '_' and '!'.
 
 
 def is_valid(body: str, letter: str) -> bool:
