@@ -291,12 +291,17 @@ def loss_bytes(
             parameter.grad = torch.zeros_like(parameter)
         made: list[int] = []
         with LiveBytes(model) as live:
+
+            def end_at_gradient(_module: nn.Module, _inputs: Any, embedded: Tensor) -> None:
+                embedded.register_hook(live.end)  # the last gradient of the backward pass
+
             model.register_forward_hook(lambda *_: made.append(live.made))
-            model.embedding.register_forward_hook(lambda *a: a[-1].register_hook(live.end) and None)
+            model.embedding.register_forward_hook(end_at_gradient)
             loss = step_loss(model, step_data(config, batch), half)
             of_loss = live.kept_since(*made)
             kept = live.kept - of_loss
             forward = live.most - kept - live.most_copies
-            kept, live.most = kept + live.copied, 0
+            kept += live.copied
+            live.most = 0
             loss.backward()
         return np.array([of_loss, max(forward, live.most - kept)], dtype=object)

@@ -253,9 +253,11 @@ def bounds_of(
     if enumerable(model.config):  # twice the NLL itself
         filters = enumerated_nll(model, inputs, targets, ids).cpu().expand(2, -1)
     else:
-        common = settings.filters, Purpose.FILTER, device, stratify
-        filters = filter_estimates(model, batch.chunks, settings, *common)
-    filtering, variance = merged(filters) if stratify else filters.mean(0), filters.var(0)
+        filters = filter_estimates(
+            model, batch.chunks, settings, settings.filters, Purpose.FILTER, device, stratify
+        )
+    filtering = merged(filters) if stratify else filters.mean(0)
+    variance = filters.var(0)
     if model.latent is None:
         return {"tokens": tokens, "filtering": filtering, "filtering_variance": variance}
     draw = noise_of(batch, model.config.latent_bits, settings.seed, Purpose.BOUNDS, device)
