@@ -26,8 +26,13 @@ ACTIVATIONS = ("silu", "swish")
 VOCABULARY = ("model.embed_tokens.weight", "lm_head.weight")  # tensors with a row for each id
 NUMBERS = (torch.float32, torch.bfloat16, torch.float16, torch.float64)  # dtypes of weights
 ROPE = (  # the entries of rope_parameters, llama3's last
-    *("rope_type", "type", "rope_theta"),
-    *("factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"),
+    "rope_type",
+    "type",
+    "rope_theta",
+    "factor",
+    "low_freq_factor",
+    "high_freq_factor",
+    "original_max_position_embeddings",
 )
 
 
