@@ -26,7 +26,10 @@ if TYPE_CHECKING:
         exact_nll as exact_nll,
         latent_bounds as latent_bounds,
     )
-    from ftmodel.inference.filtering import filtering_bound as filtering_bound
+    from ftmodel.inference.filtering import (
+        FilterSettings as FilterSettings,
+        filtering_bound as filtering_bound,
+    )
     from ftmodel.inference.generate import generate as generate
     from ftmodel.inference.latent_source import (
         Codes as Codes,
@@ -47,7 +50,7 @@ HOMES = {
     "conversion.llama": ("llama_config", "llama_weights", "load_llama", "our_config"),
     "inference.answers": ("log_mean_exp", "score_answers"),
     "inference.bounds": ("encode", "exact_nll", "latent_bounds"),
-    "inference.filtering": ("filtering_bound",),
+    "inference.filtering": ("FilterSettings", "filtering_bound"),
     "inference.generate": ("generate",),
     "inference.latent_source": ("Codes", "FromPrior", "Noise", "Pinned"),
     "inference.passes": ("from_prior", "with_codes"),
