@@ -1,5 +1,6 @@
-"""Mappings that conf/ derives from runs. DVC cannot; it makes a stage for each entry of a mapping.
+"""Mappings that conf/ computes. DVC cannot; it makes a stage for each entry of a mapping.
 
+    arms: "${grid:{…}}"                               every combination of listed settings
     runs: ${each_seed:${arms},${seeds}}               every arm once with every seed
     trainings: ${trainings_of:${runs},${name}}        runs with the path of what each starts from
     suite_runs: ${text_runs:${runs},${data},${suite}} runs on text, which the suite scores
@@ -14,6 +15,7 @@ from typing import Any
 from omegaconf import DictConfig, ListConfig, OmegaConf
 
 from pipelines.config.derived import suite_runs, trainings
+from pipelines.config.grid import grid
 
 
 def each_seed(arms: DictConfig, seeds: ListConfig) -> dict[str, Any]:
@@ -60,5 +62,5 @@ def register(resolver: Callable[..., Mapping[str, Any]]) -> None:
     OmegaConf.register_new_resolver(resolver.__name__, read_only, replace=True)
 
 
-for resolver in (each_seed, trainings_of, text_runs):
+for resolver in (grid, each_seed, trainings_of, text_runs):
     register(resolver)

@@ -55,7 +55,7 @@ PIPELINES = {  # which tests are closest
     "suite": ["suite", "commands/test_fetch.py"],
     "sweep": ["sweep"],
     "tokenize": ["tokenize"],
-    "tracking": ["tracking", "commands/test_register.py", "sweep/test_trial.py"],
+    "tracking": ["tracking", "commands/test_register.py", "sweep/test_tune.py"],
     "train": ["train", "cluster/test_workers.py", "model/test_precision.py"],
 }
 MANY_INPUTS = "config/test_fuzz.py"  # takes minutes under coverage

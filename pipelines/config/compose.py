@@ -102,6 +102,8 @@ def refusal_words(error: Exception) -> str:
     override = OVERRIDE.match(str(error))
     if override and isinstance(cause, ReadonlyConfigError):
         words = "computed from other settings, such as arms and seeds; override those"
+        if override[1].startswith("arms."):
+            words = "computed by ${grid}; change its lists in conf/experiment/"
         return f"{override[1]}: {words}"
     if isinstance(cause, OmegaConfBaseException) and cause.full_key:
         if not override or override[1].split(".")[0] == re.split(r"[.\[]", cause.full_key)[0]:

@@ -1,52 +1,75 @@
-"""Runs a sweep's trials with Ray Tune, and writes its best settings as an experiment."""
+"""Runs a sweep's trials with Ray Tune, and writes its best settings as an experiment.
+
+A trial is trained and evaluated like any run. Ray Tune places trials, stops and restarts them, and
+shows their state. MLflow shows their runs nested in the sweep's own.
+"""
 
 import logging
 import os
-import pickle
 import subprocess
-from collections import defaultdict
-from collections.abc import Iterable, Sequence
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import redirect_stderr, redirect_stdout, suppress
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from statistics import fmean
 from typing import Any
-from uuid import uuid4
 
 import yaml
 from omegaconf import OmegaConf
+from pandas import DataFrame
 from ray import tune
+from ray.tune.integration.ray_train import TuneReportCallback
 
 from ftmodel.config import ModelConfig
-from pipelines.artifacts.checkpoint import hash_of
-from pipelines.cluster.connection import connect, runs_at_once, worker_of
-from pipelines.cluster.preflight import check_ray
+from pipelines.artifacts.checkpoint import Manifest, hash_of, read_checkpoint
+from pipelines.artifacts.curve import row_of
+from pipelines.artifacts.run_results import read_run
+from pipelines.artifacts.run_spec import RunSpec
+from pipelines.cluster.connection import connect, on_a_worker, runs_at_once, worker_of
 from pipelines.config.compose import CONF, compose_valid, write_params
+from pipelines.config.grid import name_of
 from pipelines.config.schema import Arm, Compute, Experiment, Optim
-from pipelines.host.console import say
+from pipelines.evaluate.stage import measure
 from pipelines.host.dvc import dvc_command, dvc_environment
 from pipelines.host.errors import UserError
 from pipelines.host.files import alone, write_file
+from pipelines.host.machine import git_revision
+from pipelines.host.paths import published_journal
+from pipelines.host.shell_paths import check_ray
 from pipelines.host.source_code import code_version
 from pipelines.sweep.plan import (
-    DONE,
+    BOUND,
+    ERROR,
+    FRACTION,
+    TRAINING_BOUND,
     SweepPlan,
-    TrialOutcome,
-    by_bound,
     compose_plan,
     known_sweeps,
     make_scheduler,
-    trial_name,
-    trial_table,
 )
-from pipelines.sweep.trial import close_parent, end_trial, open_parent, run_trial
-from pipelines.train.core.segments import make_manifest
+from pipelines.tracking.journal import (
+    WHAT_IS_COMPARED,
+    Journal,
+    journals,
+    open_journal,
+    source_tags,
+)
+from pipelines.tracking.live import Tracking
+from pipelines.tracking.store import AWAY
+from pipelines.tracking.sync import sync_all
+from pipelines.train.core.segments import make_manifest, publish
+from pipelines.train.core.trainer import fit
+from pipelines.train.distributed import fit_on_ray
 
-# The best settings of a sweep, as an ordinary experiment: conf/experiment/<sweep>_best.yaml.
-#
-# They were chosen for their bounds, so the sweep's own figures for them are too good. The
-# experiment trains them with seeds that no trial has had. Stages evaluate and report it like any
-# other.
+os.environ.setdefault("RAY_AIR_NEW_OUTPUT", "0")  # the other output has no reporter for logs
+os.environ.setdefault("TUNE_DISABLE_AUTO_CALLBACK_LOGGERS", "1")  # MLflow has it all
+os.environ.setdefault("TUNE_DISABLE_SIGINT_HANDLER", "1")  # Ctrl-C ends the command
+os.environ.setdefault("TUNE_GLOBAL_CHECKPOINT_S", "1")  # between two records of where trials are
+logging.getLogger("ray.tune").setLevel(logging.CRITICAL)  # errors are in each trial's error.txt
 
+REPORT_SECONDS = 60  # between two tables of the trials
 WRITTEN_BY = "# Written by `ftlab sweep sweep={name}`"
 EXPERIMENT_HEADER = """\
 # @package _global_
@@ -55,109 +78,6 @@ EXPERIMENT_HEADER = """\
 # documents that this experiment is evaluated on, and the best of many looks better than it is:
 # quote the figures of this experiment, not those of the sweep.
 """
-
-
-def best_arms(plan: SweepPlan, outcomes: Iterable[TrialOutcome]) -> dict[str, str]:
-    """A trial of each of the best settings by their arm's name, best first by the mean over the
-    seeds that are done. The best baseline is always among them.
-    """
-    bounds: dict[str, list[float]] = defaultdict(list)
-    trials: dict[str, str] = {}
-    for outcome in outcomes:
-        if outcome.bound:
-            arm = plan.arms[outcome.name]
-            bounds[arm].append(outcome.bound.mean)
-            trials.setdefault(arm, outcome.name)
-
-    def is_baseline(arm: str) -> bool:
-        return plan.trials[trials[arm]].run.kappa_bits is None
-
-    ranked = sorted(trials, key=lambda arm: fmean(bounds[arm]))
-    chosen = ranked[: plan.sweep.best]
-    if not any(map(is_baseline, chosen)):
-        chosen += [arm for arm in ranked if is_baseline(arm)][:1]
-    return {arm: trials[arm] for arm in chosen}
-
-
-def best_path(sweep: str) -> Path:
-    return CONF / "experiment" / f"{sweep}_best.yaml"
-
-
-def check_replaceable(path: Path, sweep: str) -> None:
-    """Raise UserError for an experiment that was not written by this sweep."""
-    if path.exists() and WRITTEN_BY.format(name=sweep) not in path.read_text(encoding="utf-8"):
-        raise UserError(f"{path}: not written by the sweep, which would replace it; rename it")
-
-
-def plain(settings: Any) -> Any:
-    """A dataclass as plain data for YAML; a class stands for its defaults."""
-    return OmegaConf.to_container(OmegaConf.structured(settings), enum_to_str=True)
-
-
-def without_defaults(value: Any, default: Any) -> Any:
-    """Settings that differ from their defaults."""
-    if not isinstance(value, dict) or not isinstance(default, dict):
-        return value
-    return {
-        key: without_defaults(each, default.get(key))
-        for key, each in value.items()
-        if key not in default or each != default[key]
-    }
-
-
-def write_best(plan: SweepPlan, arms: dict[str, str]) -> Path:
-    """Write an experiment of the trials' settings with fresh seeds; returns its path."""
-    base = plan.base
-    runs: dict[str, Any] = {}
-    presets: dict[str, Any] = {}
-    for arm, trial in arms.items():
-        spec, settings = plan.trials[trial], plan.settings[trial]
-        run = plain(spec.run)
-        if own := {key: value for key, value in settings.items() if not key.startswith("run.")}:
-            run["model"] += f"_{trial_name(own)}"  # a size with a recipe of its own
-        presets[run["model"]] = plain(spec.experiment.models[spec.run.model])
-        del run["seed"]
-        runs[arm] = run
-    first = 1 + max(spec.run.seed for spec in plan.trials.values())
-    data = {run["data"]: base["data"][run["data"]] for run in runs.values()}
-    types = [{f"/source@data.{key}": each["source"]} for key, each in data.items()]
-    types += [
-        {f"/part@data.{key}.parts.{part}": each["source"]}
-        for key, entry in data.items()
-        for part, each in entry.get("parts", {}).items()
-    ]
-    whole, arm = plain(Experiment), plain(Arm)
-    model = {"architecture": plain(ModelConfig), "optim": plain(Optim)}
-    groups = ["compute", "evaluation"]
-    groups += ["suite"] * any(entry["source"] == "text" for entry in data.values())
-    experiment = {
-        "defaults": [*types, "_self_"],
-        "name": f"{plan.name}_best",
-        "question": f"Do the best settings of sweep {plan.name} hold with new seeds?",
-        "data": data,
-        "models": {key: without_defaults(preset, model) for key, preset in presets.items()},
-        "seeds": [*range(first, first + plan.sweep.best_seeds)],
-        "arms": {name: without_defaults(run, arm) for name, run in runs.items()},
-        "runs": "${each_seed:${arms},${seeds}}",
-        **{key: own for key in groups if (own := without_defaults(base[key], whole[key]))},
-    }
-    path = best_path(plan.name)
-    header = EXPERIMENT_HEADER.format(
-        written=WRITTEN_BY.format(name=plan.name), trials=len(plan.trials)
-    )
-    text = yaml.safe_dump(
-        experiment, allow_unicode=True, sort_keys=False, width=110, default_flow_style=None
-    )
-    write_file(path, header + text)
-    compose_valid([f"experiment={path.stem}"])
-    return path
-
-
-os.environ.setdefault("TUNE_DISABLE_AUTO_CALLBACK_LOGGERS", "1")  # MLflow has it all
-os.environ.setdefault("TUNE_DISABLE_SIGINT_HANDLER", "1")  # Ctrl-C ends the command
-os.environ.setdefault("TUNE_GLOBAL_CHECKPOINT_S", "1")  # between two records of where trials are
-os.environ.setdefault("RAY_AIR_NEW_OUTPUT", "0")
-
 NEXT = """
 The best of {trials} trials looks better than it is: it was chosen for its bound on these very
 documents, luck included. {path} has {arms},
@@ -165,15 +85,25 @@ with seeds that no trial has had:
 
     make repro EXPERIMENT={name}"""
 
-logging.getLogger("ray.tune").setLevel(logging.CRITICAL)  # TrialProgress says what is needed
 
-
-def make_tokens(plan: SweepPlan) -> None:
-    """Let DVC bring the data of all trials up to date."""
-    stage = f"tokenize@{plan.first.run.data}"
-    command = dvc_command("--wait-for-lock", "repro", stage)
+def main(overrides: Sequence[str]) -> None:
+    chosen = [a for a in overrides if a.startswith("sweep=")]
+    if len(chosen) != 1:
+        raise UserError(
+            "usage: ftlab sweep sweep=<name> [key=value …]; there are "
+            f"{', '.join(known_sweeps())} (conf/sweep/)"
+        )
+    others = [a for a in overrides if a not in chosen]
+    check_ray()
+    plan, config = compose_plan(chosen[0].removeprefix("sweep="), others)
+    check_replaceable(best_path(plan.name), plan.name)
+    write_params(config)
+    tokens = f"tokenize@{plan.first.run.data}"
+    command = dvc_command("--wait-for-lock", "repro", tokens)
     if subprocess.run(command, env=dvc_environment()).returncode:
-        raise UserError(f"dvc repro {stage} failed; its output is above")
+        raise UserError(f"dvc repro {tokens} failed; its output is above")
+    with alone(Path("sweeps") / plan.name):
+        sweep_once(plan, state_folder(plan))
 
 
 def state_folder(plan: SweepPlan) -> Path:
@@ -184,24 +114,110 @@ def state_folder(plan: SweepPlan) -> Path:
     return Path("sweeps") / plan.name / hash_of(decisive)[:16]
 
 
-class TrialProgress(tune.Callback):
-    """Prints a line whenever one of ``trials`` trials ends."""
+def sweep_once(plan: SweepPlan, folder: Path) -> None:
+    """Run the sweep to its end and record it in MLflow; raises UserError if no trial is done."""
+    parent = open_parent(plan)
+    try:
+        results = run_trials(plan, folder, parent.journal.run.key)
+        failed = {r.config["trial"]: reason(r.error) for r in results if r.error}
+        end_lost_trials(plan, parent.journal.run.key, failed)
+        last = {r.config["trial"]: r.metrics or {} for r in results}
+        columns = [FRACTION, BOUND, ERROR]
+        ended = DataFrame.from_dict(last, "index").reindex(columns=columns).sort_values(BOUND)
+        print("", ended.to_string(na_rep="–"), sep="\n")
+        for trial, words in failed.items():
+            print(f"{trial}: {words.removeprefix(f'{trial}: ')}")
+        bounds = ended[BOUND].dropna().to_dict()
+        if not bounds:
+            raise UserError(f"no trial is done: {max(failed.values(), default='all were stopped')}")
+        arms = best_arms(plan, bounds)
+        experiment = write_best(plan, arms)
+        best = ended.index[0]
+        settings = {f"best.{key}": str(value) for key, value in plan.settings[best].items()}
+        bound = f"{bounds[best]:.4f} ± {ended[ERROR][best]:.4f}"
+        tags = {"best.trial": best, "best.bound": bound, "experiment": str(experiment)}
+        parent.journal.append(tags=tags | settings)
+        parent.finish()
+    except BaseException as error:
+        parent.finish("FAILED" if isinstance(error, Exception) else "KILLED")
+        raise
+    with suppress(*AWAY):  # runs of trials that MLflow had before the sweep's own
+        sync_all(parent.sync.store, plan.experiment)
+    names = ", ".join(arms)
+    print(NEXT.format(trials=len(ended), path=experiment, arms=names, name=experiment.stem))
 
-    def __init__(self, trials: int) -> None:
-        self.trials = trials
 
-    def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **_: Any) -> None:
-        self.say(trials, trial, None)
+def reason(error: Any) -> str:
+    """What ended a trial, in one line: an exception of its own, or the loss of its process."""
+    cause = getattr(error, "cause", error)
+    words = " ".join(str(cause).split())
+    return words if isinstance(cause, UserError) else f"{type(cause).__name__}: {words}"
 
-    def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **_: Any) -> None:
-        file = trial.pickled_error_file  # where it lies before Tune brings it to the folder
-        error = pickle.loads(Path(file).read_bytes()) if file else "no reason given"
-        self.say(trials, trial, error)
 
-    def say(self, trials: list[Any], trial: Any, error: object) -> None:
-        ended = sum(each.is_finished() or each is trial for each in trials)
-        outcome = TrialOutcome.of(trial.config["trial"], trial.last_result, error)
-        say(f"{ended}/{self.trials} {outcome.name}: {outcome}")
+def open_parent(plan: SweepPlan) -> Tracking:
+    """Open the sweep's MLflow run, the same one however often the command is given."""
+    path = Path("sweeps") / plan.name / "tracking.jsonl"
+    if path.exists():
+        journal = Journal(path)
+    else:
+        journal = Journal(path, experiment=plan.experiment, run_name="sweep")
+    command = f"ftlab sweep {' '.join(sys.argv[1:])}"
+    note = f"Sweep `{plan.name}`, made by `{command}`.\n\n{WHAT_IS_COMPARED}"
+    tags = {"sweep": plan.name, "mlflow.source.git.commit": git_revision()}
+    journal.append(tags=tags | source_tags(note, command), status="RUNNING")
+    return Tracking(journal, note)
+
+
+def end_lost_trials(plan: SweepPlan, parent: str, failed: Mapping[str, str]) -> None:
+    """End the MLflow runs of trials that could not do it, since their processes were lost."""
+    for path in journals(plan.experiment):
+        journal = Journal(path)
+        if journal.run.status == "RUNNING":
+            journal.append(parent=parent)
+            Tracking(journal).finish("FAILED" if journal.run.run_name in failed else "KILLED")
+
+
+def run_trials(plan: SweepPlan, folder: Path, parent: str) -> tune.ResultGrid:
+    """Run all trials that have not ended under an earlier command."""
+    connect()
+    root, compute = Path.cwd(), plan.first.experiment.compute
+    at_once = concurrent_trials(compute)
+
+    def train(config: dict[str, Any]) -> None:
+        os.chdir(root)  # from the trial's folder, where Tune has put this process
+        name = config["trial"]
+        run_trial(plan.trials[name], parent, folder / name / "log.txt")
+
+    trainable = tune.with_resources(train, resources(compute))
+    space = {"trial": tune.grid_search([*plan.trials])}
+    path = str(folder.resolve())
+    begun = tune.Tuner.can_restore(path)
+    folder.mkdir(parents=True, exist_ok=True)
+    # written to the folder, where Tuner.restore reads it, so the settings of this command count
+    tuner = tune.Tuner(
+        trainable,
+        param_space=space,
+        tune_config=tune.TuneConfig(
+            scheduler=make_scheduler(plan.sweep.asha, folder),
+            max_concurrent_trials=plan.sweep.concurrent or at_once,
+            trial_name_creator=lambda trial: trial.config["trial"],
+            trial_dirname_creator=lambda trial: trial.config["trial"],
+        ),
+        run_config=tune.RunConfig(
+            name=folder.name,
+            storage_path=str(folder.parent.resolve()),
+            verbose=1,
+            progress_reporter=tune.CLIReporter(
+                metric_columns=[FRACTION, TRAINING_BOUND, BOUND, ERROR],
+                max_report_frequency=REPORT_SECONDS,
+                print_intermediate_tables=True,
+            ),
+            failure_config=tune.FailureConfig(max_failures=compute.max_failures),
+        ),
+    )
+    if begun:
+        tuner = tune.Tuner.restore(path, trainable, restart_errored=True, param_space=space)
+    return tuner.fit()
 
 
 def concurrent_trials(compute: Compute) -> int | None:
@@ -219,88 +235,170 @@ def resources(compute: Compute) -> tune.PlacementGroupFactory:
     return tune.PlacementGroupFactory([worker_of(compute).resources()])
 
 
-def known_results(folder: Path) -> tune.ResultGrid | None:
-    """Results that an earlier command has left, if they are readable."""
+def run_trial(spec: RunSpec, parent: str, log: Path) -> None:
+    """Train and evaluate a trial, from its last checkpoint on, and report to Tune, which may end
+    the process. ``parent`` is the key of the sweep's MLflow run. Output is added to ``log``.
+    """
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with (
+        open(log, "a", encoding="utf-8", buffering=1) as file,
+        redirect_stdout(file),
+        redirect_stderr(file),
+        alone(spec.resume),
+    ):
+        train_and_measure(spec, parent)
+    run = read_run(spec)
+    bound = run.bound("bits_per_token")
+    trained = {FRACTION: 1.0, TRAINING_BOUND: run.curve[-1].bound_bits}
+    tune.report(trained | {BOUND: bound.mean, ERROR: bound.se})
+
+
+def train_and_measure(spec: RunSpec, parent: str) -> None:
+    manifest, steps = make_manifest(spec, spec.shards()), spec.steps
     try:
-        return tune.ResultGrid(tune.ExperimentAnalysis(folder.resolve()))
-    except (OSError, ValueError):  # nothing yet, or cut short while it was written
-        return None
+        trained = read_checkpoint(spec.checkpoint())[1].spec_hash == manifest.spec_hash
+    except UserError:  # there is none, or it is damaged
+        trained = False
+    nest(spec, manifest, trained, parent)
+    several_workers = spec.experiment.compute.workers > 1
+
+    def watch(figures: dict[str, float]) -> None:
+        if figures["step"] < steps:  # a trial that is fully trained must not be stopped any more
+            tune.report(reported(figures, steps))
+
+    if not trained:
+        if several_workers:
+            fit_on_ray(spec, manifest, [WorkersRows(steps)])
+        else:
+            fit(spec, manifest, watch=watch)
+        publish(spec, manifest)
+    if several_workers:
+        on_a_worker(spec.experiment, partial(measure, spec))
+    else:
+        measure(spec)
 
 
-def run_trials(plan: SweepPlan, folder: Path, parent: str) -> tune.ResultGrid:
-    """Run all trials that have not ended under an earlier command."""
-    before = known_results(folder)
-    ended = before.num_terminated if before else 0
-    print(f"sweep {plan.name}: {len(plan.trials)} trials, {ended} ended before", flush=True)
-    if before and ended == len(plan.trials):
-        return before
-    connect()
-    root, compute = Path.cwd(), plan.first.experiment.compute
-    at_once, command = concurrent_trials(compute), uuid4().hex[:8]
+def nest(spec: RunSpec, manifest: Manifest, trained: bool, parent: str) -> None:
+    """Nest the MLflow run of a trial, which training will begin or continue, in ``parent``'s."""
+    if trained:
+        journal = Journal(published_journal(manifest.experiment, spec.name))
+    else:
+        command = f"ftlab sweep sweep={manifest.experiment.removeprefix('sweep_')}"
+        go_on = any(manifest.resume.glob("*.ckpt"))
+        journal = open_journal(manifest, spec.experiment, go_on, command)
+    if journal.run.parent != parent:
+        journal.append(parent=parent)
 
-    def train(config: dict[str, Any]) -> None:
-        os.chdir(root)  # from the trial's folder, where Tune has put this process
-        name = config["trial"]
-        run_trial(plan.trials[name], parent, folder / name / "log.txt", command)
 
-    folder.mkdir(parents=True, exist_ok=True)
-    trainable = tune.with_resources(train, resources(compute))
-    tuner = tune.Tuner(  # written down in the folder, where Tuner.restore reads it
-        trainable,
-        param_space={"trial": tune.grid_search([*plan.trials])},
-        tune_config=tune.TuneConfig(
-            scheduler=make_scheduler(plan.sweep.asha, folder),
-            max_concurrent_trials=plan.sweep.concurrent or at_once,
-            trial_name_creator=lambda trial: trial.config["trial"],
-            trial_dirname_creator=lambda trial: trial.config["trial"],
-        ),
-        run_config=tune.RunConfig(
-            name=folder.name,
-            storage_path=str(folder.parent.resolve()),
-            verbose=0,
-            callbacks=[TrialProgress(len(plan.trials))],
-            failure_config=tune.FailureConfig(max_failures=compute.max_failures),
-        ),
+def reported(figures: dict[str, float], steps: int) -> dict[str, float]:
+    """What Tune is told about a row of the training curve."""
+    row = row_of(figures)
+    return {FRACTION: row.step / steps, TRAINING_BOUND: row.bound_bits}
+
+
+class WorkersRows(TuneReportCallback):
+    """Reports rows of training on workers of Ray Train, which calls this in its own process."""
+
+    def __init__(self, steps: int) -> None:
+        super().__init__()
+        self.steps = steps
+
+    def after_report(
+        self, run_context: Any, metrics: list[dict[str, Any]], checkpoint: Any
+    ) -> None:
+        if metrics[0]["step"] < self.steps:
+            super().after_report(run_context, [reported(metrics[0], self.steps)], None)
+
+
+def best_arms(plan: SweepPlan, bounds: Mapping[str, float]) -> dict[str, str]:
+    """A trial of each of the best settings by their arm's name, best first by the mean over the
+    seeds in ``bounds``, the held-out bounds of trials. The best baseline is always among them.
+    """
+    trials: dict[str, list[str]] = {}
+    for trial in bounds:
+        trials.setdefault(plan.arms[trial], []).append(trial)
+    ranked = sorted(trials, key=lambda arm: fmean(bounds[trial] for trial in trials[arm]))
+    baselines = [arm for arm in ranked if plan.trials[trials[arm][0]].run.kappa_bits is None]
+    chosen = ranked[: plan.sweep.best]
+    if not {*chosen} & {*baselines}:
+        chosen += baselines[:1]
+    return {arm: trials[arm][0] for arm in chosen}
+
+
+def best_path(sweep: str) -> Path:
+    return CONF / "experiment" / f"{sweep}_best.yaml"
+
+
+def check_replaceable(path: Path, sweep: str) -> None:
+    """Raise UserError for an experiment that was not written by this sweep."""
+    if path.exists() and WRITTEN_BY.format(name=sweep) not in path.read_text(encoding="utf-8"):
+        raise UserError(f"{path}: not written by the sweep, which would replace it; rename it")
+
+
+def write_best(plan: SweepPlan, arms: Mapping[str, str]) -> Path:
+    """Write an ordinary experiment: the settings of ``arms``' trials, with seeds that no trial has
+    had. The settings were chosen for their bounds, so the sweep's figures for them are too good.
+    """
+    base = plan.base
+    runs: dict[str, Any] = {}
+    presets: dict[str, Any] = {}
+    for arm, trial in arms.items():
+        spec, settings = plan.trials[trial], plan.settings[trial]
+        run = in_yaml(spec.run)
+        if own := {key: value for key, value in settings.items() if not key.startswith("run.")}:
+            run["model"] += f"_{name_of(own)}"  # a size with a recipe of its own
+        presets[run["model"]] = in_yaml(spec.experiment.models[spec.run.model])
+        del run["seed"]
+        runs[arm] = run
+    data = {run["data"]: base["data"][run["data"]] for run in runs.values()}
+    types = [{f"/source@data.{key}": each["source"]} for key, each in data.items()]
+    types += [
+        {f"/part@data.{key}.parts.{part}": each["source"]}
+        for key, entry in data.items()
+        for part, each in entry.get("parts", {}).items()
+    ]
+    groups = ["compute", "evaluation"]
+    if any(entry["source"] == "text" for entry in data.values()):
+        groups.append("suite")
+    first_seed = 1 + max(spec.run.seed for spec in plan.trials.values())
+    whole, arm_defaults = in_yaml(Experiment), in_yaml(Arm)
+    model_defaults = {"architecture": in_yaml(ModelConfig), "optim": in_yaml(Optim)}
+    experiment = {
+        "defaults": [*types, "_self_"],
+        "name": f"{plan.name}_best",
+        "question": f"Do the best settings of sweep {plan.name} hold with new seeds?",
+        "data": data,
+        "models": {key: without_defaults(each, model_defaults) for key, each in presets.items()},
+        "seeds": [*range(first_seed, first_seed + plan.sweep.best_seeds)],
+        "arms": {name: without_defaults(run, arm_defaults) for name, run in runs.items()},
+        "runs": "${each_seed:${arms},${seeds}}",
+    }
+    for key in groups:
+        if own := without_defaults(base[key], whole[key]):
+            experiment[key] = own
+    path = best_path(plan.name)
+    header = EXPERIMENT_HEADER.format(
+        written=WRITTEN_BY.format(name=plan.name), trials=len(plan.trials)
     )
-    if before:
-        tuner = tune.Tuner.restore(str(folder.resolve()), trainable, restart_errored=True)
-    return tuner.fit()
+    text = yaml.safe_dump(
+        experiment, allow_unicode=True, sort_keys=False, width=110, default_flow_style=None
+    )
+    write_file(path, header + text)
+    compose_valid([f"experiment={path.stem}"])
+    return path
 
 
-def sweep_once(plan: SweepPlan, folder: Path) -> None:
-    """Run the sweep to its end and record it in MLflow; raises UserError if no trial is done."""
-    parent = open_parent(plan)
-    try:
-        results: Any = run_trials(plan, folder, parent.journal.run.key)
-        outcomes = [TrialOutcome.of(r.config["trial"], r.metrics, r.error) for r in results]
-        for each in outcomes:
-            if each.state != DONE:
-                end_trial(plan.trials[each.name], parent.journal.run.key, bool(each.error))
-        print("\n".join(trial_table(outcomes)))
-        if not any(each.bound for each in outcomes):
-            raise UserError(f"no trial is done: {max(each.error for each in outcomes)}")
-        arms = best_arms(plan, outcomes)
-        experiment = write_best(plan, arms)
-        close_parent(parent, plan, by_bound(outcomes)[0], experiment)
-    except BaseException as error:
-        parent.finish("FAILED" if isinstance(error, Exception) else "KILLED")
-        raise
-    names = ", ".join(arms)
-    print(NEXT.format(trials=len(outcomes), path=experiment, arms=names, name=experiment.stem))
+def in_yaml(settings: Any) -> Any:
+    """A dataclass as plain data for YAML; a class stands for its defaults."""
+    return OmegaConf.to_container(OmegaConf.structured(settings), enum_to_str=True)
 
 
-def main(overrides: Sequence[str]) -> None:
-    chosen = [a for a in overrides if a.startswith("sweep=")]
-    if len(chosen) != 1:
-        raise UserError(
-            "usage: ftlab sweep sweep=<name> [key=value …]; there are "
-            f"{', '.join(known_sweeps())} (conf/sweep/)"
-        )
-    others = [a for a in overrides if a not in chosen]
-    check_ray()
-    plan, config = compose_plan(chosen[0].removeprefix("sweep="), others)
-    check_replaceable(best_path(plan.name), plan.name)
-    write_params(config)
-    make_tokens(plan)
-    with alone(Path("sweeps") / plan.name):
-        sweep_once(plan, state_folder(plan))
+def without_defaults(value: Any, default: Any) -> Any:
+    """Settings that differ from their defaults."""
+    if not isinstance(value, dict) or not isinstance(default, dict):
+        return value
+    return {
+        key: without_defaults(each, default.get(key))
+        for key, each in value.items()
+        if key not in default or each != default[key]
+    }

@@ -1,31 +1,21 @@
 """The plan of a sweep: mistakes are reported before any work, and which trials there are."""
 
 import re
-from copy import deepcopy
-from dataclasses import fields, is_dataclass, replace
-from enum import Enum
+from dataclasses import replace
 from itertools import product
-from operator import attrgetter
-from types import SimpleNamespace
 
 import pytest
-import torch
 import yaml
 
 from ftmodel.config import LatentDesign
-from pipelines.artifacts.run_spec import RunSpec
 from pipelines.config.init_from import InitFrom
-from pipelines.config.schema import Run, Schedule
+from pipelines.config.schema import Run
 from pipelines.host.errors import UserError
 from pipelines.sweep import tune as sweep
-from pipelines.sweep.plan import KEY_GROUPS, LATENT_SETTINGS, Sweep, read_space, trial_name
-from pipelines.train.core.segments import Start, segments
-from pipelines.train.core.trainer import Process, SegmentTraining
+from pipelines.sweep.plan import Sweep, read_space
 from tests.support.arrivals import arrives
 from tests.support.mutants import rejects
-from tests.support.settings import smoke
 from tests.support.sweeps import plan_of
-from tests.support.training import same
 
 
 @pytest.mark.parametrize("name", ["kappa", "smoke"])
@@ -43,7 +33,7 @@ def test_every_shipped_sweep_is_valid(name):
     ("space", "words"),
     [
         ("runs: {seed: {grid_search: [1]}}", "runs: a key starts with run, architecture, optim"),
-        ("run.seed: {grid: [1]}", "run.seed.grid: not one of grid_search, uniform, quniform"),
+        ("run.seed: {grid: [1]}", "run.seed.grid: not one of grid_search, choice, uniform"),
         ("run.seed: {sample_from: [1]}", "run.seed.sample_from: not one of"),
         ("run.seed: {grid_search: []}", "run.seed.grid_search: not a list of arguments"),
         ("run.seed: 3", "run.seed: not a mapping such as {grid_search"),
@@ -68,7 +58,7 @@ MISTAKES = [
     ("space.run.data.grid_search=[target,stdlib]", "bounds on stdlib and target cannot be"),
     (
         "~space.optim.lr ++space.optim.lr.grid_search=[0.01,0.010000001]",
-        "space: two different trials would be called baseline_seed_0_lr_0p01",
+        "space: two different settings would be called baseline_seed_0_lr_0p01",
     ),
     ("~space", "space: empty"),
     ("run=nope", "run: 'nope' is not one of baseline, free_k1_8"),
@@ -173,7 +163,6 @@ def test_a_baseline_is_not_trained_once_for_each_latent(key, values):
     assert [settings.get(key) for settings in plan.settings.values()] == [None, *values]
 
 
-@rejects("plan.trial_name: «→not »value «is None→»", "κ = 0 named like a baseline's setting")
 @rejects("plan.trial_spec: «→not »node.run.kappa_bits «is None→»", "κ = 0 with the preset's latent")
 def test_a_threshold_of_0_is_trained_with_each_latent():
     space = ("space.run.kappa_bits.grid_search=[0,0.5]", "~space.run.seed")
@@ -191,91 +180,3 @@ def test_the_baseline_of_a_sweep_over_a_run_with_settings_of_its_latent_has_none
     baseline = plan_of(latent, start, *others, "~space.run.seed").first.run
     plain = Run("target", "target_small", None, tokens=10_400)
     assert baseline == replace(plain, init_from=InitFrom("x", copied_lr=0.1))
-
-
-UNREAD = {  # the data, the parent, smaller budgets; what makes a latent; what checks refuse
-    *("run.data", "run.model", "run.budgets", "run.kappa_bits", "architecture.random_prefix"),
-    *("run.init_from.hf", "run.init_from.run", "run.init_from.copied_lr"),
-}
-IN_PLACE_OF_NULL = {
-    **{"architecture.head_width": 4, "architecture.latent_block": 1, "run.latent_block": 1},
-    **{"run.latent_bits": 3, "optim.width_scaling": 8, "optim.skip_spikes": 2.0},
-}
-
-
-def all_settings(kind, prefix):
-    """Keys, with what holds the setting and its name as a path; a marked group is one setting."""
-    for each in fields(kind):
-        key = f"{prefix}.{each.name}"
-        if is_dataclass(each.type) and key not in LATENT_SETTINGS:
-            yield from all_settings(each.type, key)
-        else:
-            yield key
-
-
-def another(key, value):
-    if value is None:
-        return IN_PLACE_OF_NULL[key]
-    if is_dataclass(value):
-        return replace(value, map="linear")
-    if isinstance(value, Enum):
-        return next(member for member in type(value) if member is not value)
-    if isinstance(value, bool):
-        return not value
-    return (2 * value or 1) if isinstance(value, int) else value / 2
-
-
-def trained_baseline(experiment, changed=None):
-    """Its weights after three steps, with another value of one setting."""
-    spec = RunSpec(deepcopy(experiment), "baseline")
-    preset = spec.experiment.models[spec.run.model]
-    small = {"context": 8, "rope_factor": 2.0, "rope_theta": 10.0, "rope_old_context": 64}
-    vars(preset.architecture).update(small)
-    decays = {"batch_size": 2, "warmup_steps": 1, "schedule": Schedule.wsd, "decay": 0.9}
-    vars(spec.optim).update(decays)
-    spec.run.tokens = 12 * spec.batch_tokens
-    if changed:
-        path, _, name = changed.rpartition(".")
-        roots = SimpleNamespace(run=spec.run, **vars(preset))
-        holder = attrgetter(path)(roots)
-        setattr(holder, name, another(changed, getattr(holder, name)))
-    tokens = SimpleNamespace(metadata=SimpleNamespace(vocab_size=11, end_of_text=3))
-    start = Start(None, segments(spec)[-1], None)
-    module = SegmentTraining(spec, Process(), start, None).build_module(tokens)
-    module.norms = [1e-6] * 20
-    module._trainer = SimpleNamespace(world_size=1, global_rank=1)
-    found = module.configure_optimizers()
-    rng = torch.Generator().manual_seed(1)
-    shape = spec.optim.batch_size, spec.config.context
-    batch = {
-        "tokens": torch.randint(11, (shape[0], shape[1] + 1), generator=rng),
-        "windows": torch.zeros(shape[0]),
-    }
-    if n := spec.config.random_prefix:
-        batch["noise"] = torch.rand(*shape, n, generator=rng)
-    for module._trainer.global_step in range(3):
-        module.zero_grad()
-        module.training_step(batch, 0).backward()
-        module.configure_gradient_clipping(found["optimizer"])
-        found["optimizer"].step()
-        found["lr_scheduler"]["scheduler"].step()
-    return module.state_dict()
-
-
-@rejects("Arm.kappa_warmup_steps: 0«, metadata=LATENT_ONLY→»", "a setting of the latent forgotten")
-def test_settings_that_a_baseline_does_not_read_are_marked_and_no_others():
-    """Another value of them trains the very same weights, one of any other setting others."""
-    keys = [key for group, kind in KEY_GROUPS.items() for key in all_settings(kind, group)]
-    experiment = smoke("compute.compile=false")
-    plain = trained_baseline(experiment)
-    others = {key: trained_baseline(experiment, key) for key in keys if key not in UNREAD}
-    assert {key for key, weights in others.items() if same(weights, plain)} == {*LATENT_SETTINGS}
-
-
-def test_trial_names():
-    assert trial_name({"run.kappa_bits": 0.015625, "run.seed": 0}) == "kappa_bits_0p015625_seed_0"
-    assert trial_name({"run.kappa_bits": None}) == "baseline"
-    assert trial_name({"run.kappa_bits": 1.0}) == "kappa_bits_1"
-    assert trial_name({"run.init_from.run": "a-b.c", "optim.clip": None}) == "run_a_b_c_clip_none"
-    assert trial_name({"optim.lr": 1e-5, "architecture.tied": True}) == "lr_1em05_tied_true"
-    assert trial_name({"optim.lr": 0.0018611728721}) == "lr_0p00186117"

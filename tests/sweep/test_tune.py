@@ -1,30 +1,36 @@
-"""Sweeps on Ray Tune: when trials are stopped, what they need, and whole sweeps."""
+"""Sweeps on Ray Tune: when trials are stopped, what they need and report, and a whole sweep."""
 
 import os
-import pickle
 import re
 import signal
+import sys
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
+from time import sleep
 from types import SimpleNamespace
 from unittest.mock import MagicMock, Mock
 
 import psutil
 import pytest
+from ray.exceptions import ActorDiedError, RayTaskError
 from ray.tune.schedulers import FIFOScheduler
 
+from pipelines.artifacts.run_results import read_run
 from pipelines.artifacts.run_spec import RunSpec
 from pipelines.cluster import connection as cluster
+from pipelines.config.load import load_experiment
 from pipelines.config.schema import Compute
 from pipelines.host.errors import UserError
 from pipelines.host.files import resume_folder
 from pipelines.sweep import tune as sweep
 from pipelines.sweep.plan import BOUND, ERROR, FRACTION, TRAINING_BOUND, make_scheduler
+from pipelines.tracking.journal import Journal, journals, read_journal
+from pipelines.train.core.segments import make_manifest
 from tests.support.arrivals import arrives
 from tests.support.mutants import rejects
 from tests.support.project_copy import Project
 from tests.support.sweeps import plan_of
-from tests.support.training import tracked_runs
+from tests.support.training import tracked_runs, train_run
 
 ASHA = {"grace_period": 0.2, "reduction_factor": 2}
 
@@ -122,66 +128,36 @@ def test_a_trial_that_there_is_no_room_for_is_not_waited_for(machine, address, c
 @arrives("sweep", "asha concurrent")
 @arrives("compute", "max_failures")
 @pytest.mark.parametrize(("concurrent", "expected"), [(3, 3), ("null", 5)])
-def test_tune_is_told_what_the_sweep_says(
-    machine, monkeypatch, tmp_path, capsys, concurrent, expected
-):
+def test_tune_is_told_what_the_sweep_says(machine, monkeypatch, tmp_path, concurrent, expected):
     """As many trials at once as there is room for, 5, where the sweep leaves it open."""
     asked = ("asha={reduction_factor: 3}", "compute.max_failures=7", f"concurrent={concurrent}")
     plan, folder = plan_of(*asked), tmp_path / "smoke" / "state"
-    made, known, run = Mock(), Mock(side_effect=[None, before := Mock(num_terminated=3)]), Mock()
+    made, run = Mock(), Mock()
+    made.can_restore.side_effect = [False, True]
     monkeypatch.setattr(sweep.tune, "Tuner", made)
     monkeypatch.setattr(sweep.tune, "with_resources", lambda train, _: train)
-    for name, value in {"connect": Mock(), "known_results": known, "run_trial": run}.items():
-        monkeypatch.setattr(sweep, name, value)
+    monkeypatch.setattr(sweep, "connect", Mock())
+    monkeypatch.setattr(sweep, "run_trial", run)
     machine({"CPU": 5.0})
     assert sweep.run_trials(plan, folder, "parent") is made.return_value.fit.return_value
-    assert capsys.readouterr().out == "sweep smoke: 4 trials, 0 ended before\n"
+    made.restore.assert_not_called()
     ((train,), told) = made.call_args
     train({"trial": "baseline_seed_1"})
-    *given, command = run.call_args.args
     log = folder / "baseline_seed_1/log.txt"
-    assert given == [plan.trials["baseline_seed_1"], "parent", log]
-    assert re.fullmatch("[0-9a-f]{8}", command)
-    made.restore.assert_not_called()
-    restored = sweep.run_trials(plan, folder, "parent")  # goes on with the fourth trial
-    assert restored is made.restore.return_value.fit.return_value
-    assert capsys.readouterr().out == "sweep smoke: 4 trials, 3 ended before\n"
-    assert made.restore.call_args.kwargs == {"restart_errored": True}
-    known.side_effect, before.num_terminated = [before], 4
-    assert sweep.run_trials(plan, folder, "parent") is before
+    assert run.call_args.args == (plan.trials["baseline_seed_1"], "parent", log)
     assert told["tune_config"].max_concurrent_trials == expected
     assert told["tune_config"].scheduler._reduction_factor == 3
     assert told["run_config"].failure_config.max_failures == 7
-    assert told["run_config"].verbose == 0
-
-
-def test_a_line_says_how_a_trial_has_ended_and_how_many_have(tmp_path, capsys):
-    def trial(name, finished, error_file=None):
-        last = {FRACTION: 0.5}
-        ended = Mock(config={"trial": name}, last_result=last, pickled_error_file=error_file)
-        ended.is_finished.return_value = finished
-        return ended
-
-    (tmp_path / "error").write_bytes(pickle.dumps("it burns"))
-    running, stopped, lost = trial("a", False), trial("b", False), trial("c", True)
-    failed = trial("d", False, str(tmp_path / "error"))
-    progress, trials = sweep.TrialProgress(5), [running, stopped, lost, failed]
-    progress.on_trial_complete(1, trials, stopped)
-    progress.on_trial_error(1, trials, failed)
-    progress.on_trial_error(1, trials, lost)
-    at = "at 50% of its budget"
-    assert capsys.readouterr().err.splitlines() == [
-        f"2/5 b: stopped early, {at}",
-        f"2/5 d: failed, {at}: it burns",
-        f"1/5 c: failed, {at}: no reason given",
-    ]
+    restored = sweep.run_trials(plan, folder, "parent")
+    assert restored is made.restore.return_value.fit.return_value
+    assert made.restore.call_args.kwargs["restart_errored"]
 
 
 @pytest.fixture
 def ended(monkeypatch, tmp_path):
     """Lets Tune say that trials have ended like this, by their names."""
     monkeypatch.chdir(tmp_path)
-    for name in ("open_parent", "close_parent", "end_trial"):
+    for name in ("open_parent", "sync_all", "end_lost_trials"):
         monkeypatch.setattr(sweep, name, MagicMock())
 
     def have(**ends):
@@ -197,13 +173,10 @@ def ended(monkeypatch, tmp_path):
 def test_a_sweep_of_which_no_trial_is_done_is_an_error(ended, tmp_path, capsys, monkeypatch):
     plan = plan_of()
     name, other, *_ = plan.trials
-    ended(**{name: ({FRACTION: 0.5}, None), other: ({}, "it burns")})
-    with pytest.raises(UserError, match=r"^no trial is done: it burns$"):
+    ended(**{name: ({FRACTION: 0.5}, None), other: ({}, UserError(f"{other}: it burns"))})
+    with pytest.raises(UserError, match=r"^no trial is done: .*it burns$"):
         sweep.sweep_once(plan, tmp_path)
-    said = capsys.readouterr().out
-    assert re.search(rf"{name} +stopped early +50%.*\n{other} +failed", said)
-    assert [call.args[2] for call in sweep.end_trial.call_args_list] == [False, True]
-    sweep.close_parent.assert_not_called()
+    assert f"{other}: it burns\n" in capsys.readouterr().out
     sweep.open_parent.return_value.finish.assert_called_once_with("FAILED")
     monkeypatch.setattr(sweep, "run_trials", Mock(side_effect=KeyboardInterrupt))
     with pytest.raises(KeyboardInterrupt):
@@ -217,16 +190,27 @@ def test_the_trials_are_listed_with_a_warning_and_how_to_go_on(
     path = Path("conf/experiment/smoke_best.yaml")
     monkeypatch.setattr(sweep, "write_best", lambda plan, arms: path)
     plan = plan_of()
-    name, other, *_ = plan.trials
-    ended(**{other: ({FRACTION: 0.5}, None), name: ({BOUND: 0.5, ERROR: 0.1}, None)})
+    lost, worse, best, stopped = plan.trials
+    done = {
+        name: ({FRACTION: 1.0, BOUND: bound, ERROR: 0.1}, None)
+        for name, bound in ((worse, 0.6), (best, 0.5))
+    }
+    ended(**{lost: ({}, ActorDiedError()), stopped: ({FRACTION: 0.5}, None)}, **done)
     sweep.sweep_once(plan, tmp_path)
-    (call,) = sweep.end_trial.call_args_list
-    assert (call.args[0].name, call.args[2]) == (other, False)
     said = capsys.readouterr().out
-    assert said.index(name) < said.index(other)
-    assert "The best of 2 trials looks better than it is" in said
+    order = [line.split()[0] for line in said.splitlines() if line.startswith(tuple(plan.trials))]
+    assert order == [best, worse, lost, stopped, f"{lost}:"], "lowest bound first"
+    assert f"{lost}: ActorDiedError: The actor died" in said
+    assert "The best of 4 trials looks better than it is" in said
     assert said.endswith("\n    make repro EXPERIMENT=smoke_best\n")
-    assert sweep.close_parent.call_args.args[2].name == name
+    tags = sweep.open_parent.return_value.journal.append.call_args.kwargs["tags"]
+    assert (tags["best.trial"], tags["best.bound"]) == (best, "0.5000 ± 0.1000")
+    assert tags["best.optim.lr"] == str(plan.settings[best]["optim.lr"])
+
+
+def test_a_trials_own_error_is_named_without_its_traceback():
+    error = RayTaskError("train", "Traceback", UserError("lr: too\nhigh"))
+    assert sweep.reason(error) == "lr: too high"
 
 
 @pytest.mark.parametrize("code", [0, 1])
@@ -247,7 +231,136 @@ def test_the_command_sweeps_when_dvc_has_made_the_tokens(tmp_path, monkeypatch, 
     assert (tmp_path / "sweeps/smoke.lock").exists() == (code == 0)
 
 
-# whole sweeps
+NAME, LOG = "free_k1_8", Path("sweeps/s/log.txt")
+
+
+@pytest.fixture
+def smoke(workspace):
+    """The smoke experiment as the only trial's own, in a workspace with its tokens."""
+    experiment = load_experiment()
+    experiment.runs = {NAME: experiment.runs[NAME]}
+    return experiment
+
+
+@pytest.fixture
+def heard(monkeypatch):
+    """What has been reported to Tune."""
+    reports = []
+    monkeypatch.setattr(sweep.tune, "report", reports.append)
+    return reports
+
+
+def tracked_trials():
+    """The trial's run as it is tracked: once, wherever its journal lies."""
+    found = {run.key: run for run in map(read_journal, reversed([*journals("smoke")]))}
+    return list(found.values())
+
+
+def run_smoke_trial(experiment):
+    sweep.run_trial(RunSpec(experiment, NAME), "key", LOG)
+
+
+@rejects("tune.reported: row.«bound_bits→ce_nats»", "ASHA by the loss alone")
+def test_a_trial_reports_its_bounds_and_is_not_trained_again(smoke, heard):
+    run_smoke_trial(smoke)
+    *rows, last = heard
+    assert [row[FRACTION] for row in rows] == pytest.approx([i / 20 for i in range(1, 20)])
+    run = read_run(RunSpec(smoke, NAME))
+    row = run.curve[3]
+    assert rows[3][TRAINING_BOUND] == pytest.approx(row.ce_nats / 0.6931471805599453 + row.kl_bits)
+    bound = run.evaluation.bits_per_token.filtering
+    assert (last[FRACTION], last[BOUND], last[ERROR]) == (1.0, bound.mean, bound.se)
+    assert last[TRAINING_BOUND] == run.curve[-1].bound_bits
+    smoke.evaluation.iwae_samples += 1
+    run_smoke_trial(smoke)
+    assert [row[FRACTION] for row in heard[len(rows) + 1 :]] == [1.0]
+
+    (tracked,) = tracked_trials()
+    assert (tracked.parent, tracked.status) == ("key", "FINISHED")
+    assert "`ftlab sweep sweep=smoke`" in tracked.tags["mlflow.note.content"]
+    spec = RunSpec(smoke, NAME)
+    sweep.nest(spec, make_manifest(spec, spec.shards()), trained=True, parent="another")
+    assert [(t.key, t.parent) for t in tracked_trials()] == [(tracked.key, "another")]
+
+
+@arrives("compute", "workers")
+def test_a_trial_of_several_workers_reports_the_same_and_is_evaluated_on_a_worker(
+    smoke, heard, monkeypatch
+):
+    smoke.compute.workers = 2
+    callback, worker = sweep.TuneReportCallback, Mock(side_effect=lambda _, task: task())
+    monkeypatch.setattr(callback, "__init__", lambda _: None)
+    monkeypatch.setattr(callback, "after_report", lambda _, __, rows, ___: heard.extend(rows))
+
+    def fit_here(spec, manifest, callbacks):
+        (rows,), other = callbacks, {"step": -1}  # what the second worker reports
+        sweep.fit(spec, manifest, watch=lambda row: rows.after_report(None, [row, other], None))
+
+    monkeypatch.setattr(sweep, "fit_on_ray", fit_here)
+    monkeypatch.setattr(sweep, "on_a_worker", worker)
+    run_smoke_trial(smoke)
+    assert [row[FRACTION] for row in heard] == pytest.approx([i / 20 for i in range(1, 21)])
+    assert BOUND in heard[-1]
+    worker.assert_called_once()
+
+
+def test_a_trial_that_was_stopped_is_no_failure_and_may_go_on(smoke, heard, monkeypatch):
+    def report(figures):
+        heard.append(figures)
+        if figures[FRACTION] >= 0.3:
+            raise SystemExit  # as Tune does to a trial that it stops
+
+    with monkeypatch.context() as patch:
+        patch.setattr(sweep.tune, "report", report)
+        with pytest.raises(SystemExit):
+            run_smoke_trial(smoke)
+    (tracked,) = tracked_trials()
+    steps = [point.step for point in tracked.points if point.key == "curve/ce_nats"]
+    assert (tracked.status, steps) == ("KILLED", [1, 2, 3, 4, 5, 6])
+    run_smoke_trial(smoke)
+    assert heard[:6] == heard[6:12]  # no checkpoint yet: trained anew, to the same figures
+    (tracked,) = tracked_trials()
+    assert tracked.status == "FINISHED"
+
+
+@pytest.mark.parametrize(("failed", "status"), [({NAME: "it burns"}, "FAILED"), ({}, "KILLED")])
+def test_the_run_of_a_trial_whose_process_was_lost_is_ended(smoke, failed, status):
+    spec = RunSpec(smoke, NAME)
+    sweep.nest(spec, make_manifest(spec, spec.shards()), trained=False, parent="another")
+    plan = SimpleNamespace(experiment="smoke")
+    sweep.end_lost_trials(plan, "key", failed)
+    (tracked,) = tracked_trials()
+    assert (tracked.status, tracked.parent) == (status, "key")
+    (path,) = journals("smoke")
+    Journal(path).append(status="FINISHED")
+    sweep.end_lost_trials(plan, "key", failed)
+    assert tracked_trials()[0].status == "FINISHED"
+
+
+def test_runs_are_nested_also_when_the_parent_is_sent_later(workspace, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["sweep", "sweep=s", "samples=2"])
+    plan = SimpleNamespace(name="s", experiment="smoke")
+    with monkeypatch.context() as patch:
+        patch.setattr(sweep, "Tracking", later := Mock())
+        sweep.open_parent(plan)
+        sweep.open_parent(plan)  # the same command again
+    (first, _), (parent, note) = [call.args for call in later.call_args_list]
+    assert parent.run.key == first.run.key
+    spec = RunSpec(load_experiment(), NAME)
+    sweep.nest(spec, make_manifest(spec, spec.shards()), False, parent.run.key)
+    train_run()
+    _, (child,) = tracked_runs()
+    assert "mlflow.parentRunId" not in child.data.tags
+    tracking = sweep.Tracking(parent, note)
+    tracking.finish()
+    sweep.sync_all(tracking.sync.store, "smoke")
+    runs = {run.info.run_name: run for run in tracked_runs()[1]}
+    assert len(runs) == 2
+    assert runs[NAME].data.tags["mlflow.parentRunId"] == runs["sweep"].info.run_id
+    assert runs["sweep"].info.status == "FINISHED"
+    tags = runs["sweep"].data.tags
+    assert "made by `ftlab sweep sweep=s samples=2`" in tags["mlflow.note.content"]
+    assert tags["sweep"] == "s" and "mlflow.source.git.commit" in tags
 
 
 def tracked(project):
@@ -288,24 +401,21 @@ def test_a_killed_sweep_goes_on_to_a_good_a_bad_and_a_failing_trial(tmp_path, mo
                "+space.optim.lr.grid_search=[0.003,1e-9,1e30]")  # fmt: skip
     driver = project.start("python", "-m", "pipelines.cli", "sweep", *command)
     with left_behind(driver) as processes:
-        lines = iter(driver.stdout.readline, "")
-        said = []
-        while not said or not said[-1].startswith("1/3 lr_0p003: bound"):
-            said.append(next(lines, ""))
-            assert said[-1], "".join(said)  # else it has ended
-        assert "sweep smoke: 3 trials, 0 ended before\n" in said
+        while not [*project.folder.glob("sweeps/smoke/*/lr_1em09/log.txt")]:
+            assert driver.poll() is None, driver.communicate()
+            sleep(0.2)
         processes += psutil.Process(driver.pid).children(recursive=True)
         os.killpg(driver.pid, signal.SIGKILL)
         driver.wait()
         good = project.folder / "results/sweep_smoke/lr_0p003/curve.csv"
         made = good.stat().st_ino
-        done = project.stage("sweep", *command)
+        done = project.run("python", "-m", "pipelines.cli", "sweep", *command)
     assert done.returncode == 0, done.stdout + done.stderr
     assert good.stat().st_ino == made
-    assert re.search(r"lr_0p003 +done +100% +\d\.\d{4}", done.stdout)
-    assert re.search(r"lr_1em09 +stopped early +20%", done.stdout)
-    failed = "the gradient is not finite at step 2"
-    assert re.search(rf"lr_1e30 +failed +5% .*{failed}", done.stdout)
+    assert re.search(r"lr_0p003 .* TERMINATED .* 1 ", done.stdout), "Tune's table"
+    assert re.search(r"\nlr_0p003 +1\.00* +\d\.\d+", done.stdout)
+    assert re.search(r"\nlr_1em09 +0\.20* +–", done.stdout), "stopped early"
+    assert "\nlr_1e30: the gradient is not finite at step 2" in done.stdout
     parent, trials, steps = tracked(project)
     assert {name: run.info.status for name, run in trials.items()} == {
         "lr_0p003": "FINISHED", "lr_1em09": "KILLED", "lr_1e30": "FAILED"
@@ -320,5 +430,3 @@ def test_a_killed_sweep_goes_on_to_a_good_a_bad_and_a_failing_trial(tmp_path, mo
     assert parent.data.tags["best.bound"].startswith(f"{bound:.4f} ± ")
     project.ok("python", "-m", "pipelines.cli", "compose", "experiment=smoke_best")
     assert "lr: 0.003" in (project.folder / "params.yaml").read_text()
-    again = project.stage("sweep", *command)
-    assert "3 trials, 2 ended before" in again.stdout  # the one that failed is tried again
