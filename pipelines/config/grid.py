@@ -38,7 +38,8 @@ def grid(*templates: Any) -> dict[str, DictConfig]:
     A setting at its default is not part of an arm's name. Raises ValueError that begins with the
     dotted key that is wrong.
     """
-    defaults = dict(flat(OmegaConf.to_container(OmegaConf.structured(Arm)), "run."))
+    arm: Any = OmegaConf.to_container(OmegaConf.structured(Arm))
+    defaults = dict(flat(arm, "run."))
     points: list[Settings] = []
     for template in templates:
         if OmegaConf.is_config(template):

@@ -18,13 +18,13 @@ from typing import Any
 
 import yaml
 from omegaconf import OmegaConf
-from pandas import DataFrame
 from ray import tune
 from ray.tune.integration.ray_train import TuneReportCallback
 
 from ftmodel.config import ModelConfig
 from pipelines.artifacts.checkpoint import Manifest, hash_of, read_checkpoint
 from pipelines.artifacts.curve import row_of
+from pipelines.artifacts.results import Estimate
 from pipelines.artifacts.run_results import read_run
 from pipelines.artifacts.run_spec import RunSpec
 from pipelines.cluster.connection import connect, on_a_worker, runs_at_once, worker_of
@@ -32,6 +32,7 @@ from pipelines.config.compose import CONF, compose_valid, write_params
 from pipelines.config.grid import name_of
 from pipelines.config.schema import Arm, Compute, Experiment, Optim
 from pipelines.evaluate.stage import measure
+from pipelines.host.console import aligned
 from pipelines.host.dvc import dvc_command, dvc_environment
 from pipelines.host.errors import UserError
 from pipelines.host.files import alone, write_file
@@ -118,24 +119,31 @@ def sweep_once(plan: SweepPlan, folder: Path) -> None:
     """Run the sweep to its end and record it in MLflow; raises UserError if no trial is done."""
     parent = open_parent(plan)
     try:
-        results = run_trials(plan, folder, parent.journal.run.key)
-        failed = {r.config["trial"]: reason(r.error) for r in results if r.error}
+        results: Any = run_trials(plan, folder, parent.journal.run.key)
+        bounds: dict[str, Estimate] = {}
+        words: dict[str, str] = {}
+        failed = [result.config["trial"] for result in results if result.error]
         end_lost_trials(plan, parent.journal.run.key, failed)
-        last = {r.config["trial"]: r.metrics or {} for r in results}
-        columns = [FRACTION, BOUND, ERROR]
-        ended = DataFrame.from_dict(last, "index").reindex(columns=columns).sort_values(BOUND)
-        print("", ended.to_string(na_rep="–"), sep="\n")
-        for trial, words in failed.items():
-            print(f"{trial}: {words.removeprefix(f'{trial}: ')}")
-        bounds = ended[BOUND].dropna().to_dict()
+        for result in results:
+            trial, last = result.config["trial"], result.metrics or {}
+            if BOUND in last:
+                bounds[trial] = Estimate(last[BOUND], last[ERROR])
+                words[trial] = str(bounds[trial])
+            else:
+                ended = f"failed: {reason(result.error)}" if result.error else "stopped early"
+                words[trial] = f"at {last.get(FRACTION, 0):.0%} of its budget {ended}"
+        ranked = sorted(bounds, key=lambda trial: bounds[trial].mean)
+        rows = [[trial, words[trial]] for trial in dict.fromkeys([*ranked, *words])]
+        print("", *aligned([["trial", "bound, bits per token"], *rows]), sep="\n")
         if not bounds:
-            raise UserError(f"no trial is done: {max(failed.values(), default='all were stopped')}")
-        arms = best_arms(plan, bounds)
+            raise UserError(
+                f"no trial is done: {words[failed[0]] if failed else 'all were stopped'}"
+            )
+        arms = best_arms(plan, {trial: bound.mean for trial, bound in bounds.items()})
         experiment = write_best(plan, arms)
-        best = ended.index[0]
-        settings = {f"best.{key}": str(value) for key, value in plan.settings[best].items()}
-        bound = f"{bounds[best]:.4f} ± {ended[ERROR][best]:.4f}"
-        tags = {"best.trial": best, "best.bound": bound, "experiment": str(experiment)}
+        settings = {f"best.{key}": str(value) for key, value in plan.settings[ranked[0]].items()}
+        tags = {"best.trial": ranked[0], "best.bound": str(bounds[ranked[0]])}
+        tags["experiment"] = str(experiment)
         parent.journal.append(tags=tags | settings)
         parent.finish()
     except BaseException as error:
@@ -144,7 +152,7 @@ def sweep_once(plan: SweepPlan, folder: Path) -> None:
     with suppress(*AWAY):  # runs of trials that MLflow had before the sweep's own
         sync_all(parent.sync.store, plan.experiment)
     names = ", ".join(arms)
-    print(NEXT.format(trials=len(ended), path=experiment, arms=names, name=experiment.stem))
+    print(NEXT.format(trials=len(words), path=experiment, arms=names, name=experiment.stem))
 
 
 def reason(error: Any) -> str:
@@ -168,7 +176,7 @@ def open_parent(plan: SweepPlan) -> Tracking:
     return Tracking(journal, note)
 
 
-def end_lost_trials(plan: SweepPlan, parent: str, failed: Mapping[str, str]) -> None:
+def end_lost_trials(plan: SweepPlan, parent: str, failed: Sequence[str]) -> None:
     """End the MLflow runs of trials that could not do it, since their processes were lost."""
     for path in journals(plan.experiment):
         journal = Journal(path)
