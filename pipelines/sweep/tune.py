@@ -28,6 +28,7 @@ from pipelines.artifacts.results import Estimate
 from pipelines.artifacts.run_results import read_run
 from pipelines.artifacts.run_spec import RunSpec
 from pipelines.cluster.connection import connect, on_a_worker, runs_at_once, worker_of
+from pipelines.cluster.preflight import check_ray
 from pipelines.config.compose import CONF, compose_valid, write_params
 from pipelines.config.grid import name_of
 from pipelines.config.schema import Arm, Compute, Experiment, Optim
@@ -35,10 +36,8 @@ from pipelines.evaluate.stage import measure
 from pipelines.host.console import aligned
 from pipelines.host.dvc import dvc_command, dvc_environment
 from pipelines.host.errors import UserError
-from pipelines.host.files import alone, write_file
+from pipelines.host.files import alone, published_journal, write_file
 from pipelines.host.machine import git_revision
-from pipelines.host.paths import published_journal
-from pipelines.host.shell_paths import check_ray
 from pipelines.host.source_code import code_version
 from pipelines.sweep.plan import (
     BOUND,
