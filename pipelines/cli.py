@@ -40,10 +40,11 @@ class LazyGroup(click.Group):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         for title, names in GROUPS.items():
             with formatter.section(title):
-                commands = [(name, self.get_command(ctx, name)) for name in names]
-                formatter.write_dl(
-                    [(name, each.get_short_help_str(80)) for name, each in commands if each]
-                )
+                commands = {name: self.get_command(ctx, name) for name in names}
+                rows = [
+                    (f"{name:10}", each.get_short_help_str(80)) for name, each in commands.items()
+                ]
+                formatter.write_dl(rows)
 
 
 @click.command(cls=LazyGroup, context_settings=CONTEXT, no_args_is_help=False)

@@ -1,4 +1,4 @@
-"""Declares commands and their arguments, and how a shell completes them."""
+"""Declares commands and their arguments, says how a shell completes them, and runs them."""
 
 import os
 import sys
@@ -17,59 +17,6 @@ from click.shell_completion import CompletionItem
 from pipelines.host.errors import UserError, run
 from pipelines.host.files import LOADER, ROOT
 
-# packages that only some commands need, by the extra of pyproject.toml that installs them
-EXTRAS = {
-    "grpc": "cluster",
-    "ray": "cluster",
-    "lm_eval": "suite",
-    "gguf": "export",
-    "transformers": "export",
-    "vl_convert": "plots",
-}
-
-
-def run_command(command: click.Command, name: str) -> None:
-    """Run a command as an entry point, with the process's arguments."""
-    run(partial(perform, command, name))
-
-
-def perform(command: click.Command, name: str, given: Sequence[str] | None = None) -> None:
-    """Do what the arguments ask for; raises UserError for wrong usage and a missing package."""
-    try:
-        work = command.main(given, prog_name=name, standalone_mode=False)
-    except click.Abort:
-        raise KeyboardInterrupt from None
-    except click.UsageError as error:
-        path = error.ctx.command_path if error.ctx else name
-        raise UserError(f"{error.format_message().rstrip('.')}; see {path} --help") from None
-    if not callable(work):  # --help has nothing to do
-        return
-    leave_unwritable_cache()
-    try:
-        work()
-    except ModuleNotFoundError as error:
-        extra = EXTRAS.get((error.name or "").partition(".")[0])
-        if extra is None:
-            raise
-        raise UserError(
-            f"{error.name} is not installed: `pip install -c constraints.txt -e "
-            f"'.[{extra}]'`; `make` installs all that `make repro` needs"
-        ) from None
-
-
-def leave_unwritable_cache() -> None:
-    """Unset PyTorch's folder for compiled code if no file can be written there: it needs one."""
-    if folder := os.environ.get("TORCHINDUCTOR_CACHE_DIR"):
-        try:
-            os.makedirs(folder, exist_ok=True)
-            with TemporaryFile(dir=folder):
-                pass
-        except OSError as error:
-            words = f"{folder}: {error.strerror}; left for TMPDIR"
-            print(f"TORCHINDUCTOR_CACHE_DIR: {words}", file=sys.stderr)
-            del os.environ["TORCHINDUCTOR_CACHE_DIR"]
-
-
 Completer = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
 Declaration = Callable[[Callable[..., None]], Callable[..., None]]
 
@@ -81,7 +28,7 @@ class Command(click.Command):
     """A command whose work is done outside click, so that its exceptions are not click's."""
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Return the work to do: run_command (host/errors.py) does it."""
+        """Return the work to do: ``perform`` does it."""
         assert self.callback is not None
         return partial(self.callback, **ctx.params)
 
@@ -174,3 +121,56 @@ TRAINED = click.argument(
 DATASET = click.argument(
     "name", help="An entry of data in params.yaml.", shell_complete=entries("data")
 )
+
+
+# packages that only some commands need, by the extra of pyproject.toml that installs them
+EXTRAS = {
+    "grpc": "cluster",
+    "ray": "cluster",
+    "lm_eval": "suite",
+    "gguf": "export",
+    "transformers": "export",
+    "vl_convert": "plots",
+}
+
+
+def run_command(command: click.Command, name: str) -> None:
+    """Run a command as an entry point, with the process's arguments."""
+    run(partial(perform, command, name))
+
+
+def perform(command: click.Command, name: str, given: Sequence[str] | None = None) -> None:
+    """Do what the arguments ask for; raises UserError for wrong usage and a missing package."""
+    try:
+        work = command.main(given, prog_name=name, standalone_mode=False)
+    except click.Abort:
+        raise KeyboardInterrupt from None
+    except click.UsageError as error:
+        path = error.ctx.command_path if error.ctx else name
+        raise UserError(f"{error.format_message().rstrip('.')}; see {path} --help") from None
+    if not callable(work):  # --help has nothing to do
+        return
+    leave_unwritable_cache()
+    try:
+        work()
+    except ModuleNotFoundError as error:
+        extra = EXTRAS.get((error.name or "").partition(".")[0])
+        if extra is None:
+            raise
+        raise UserError(
+            f"{error.name} is not installed: `pip install -c constraints.txt -e "
+            f"'.[{extra}]'`; `make` installs all that `make repro` needs"
+        ) from None
+
+
+def leave_unwritable_cache() -> None:
+    """Unset PyTorch's folder for compiled code if no file can be written there: it needs one."""
+    if folder := os.environ.get("TORCHINDUCTOR_CACHE_DIR"):
+        try:
+            os.makedirs(folder, exist_ok=True)
+            with TemporaryFile(dir=folder):
+                pass
+        except OSError as error:
+            words = f"{folder}: {error.strerror}; left for TMPDIR"
+            print(f"TORCHINDUCTOR_CACHE_DIR: {words}", file=sys.stderr)
+            del os.environ["TORCHINDUCTOR_CACHE_DIR"]
