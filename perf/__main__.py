@@ -2,9 +2,9 @@
 
     python -m perf mapper decoding --quick
 
-Each measurement runs in its own process, so that its memory, threads and compiled code do not
-affect the next. Results are written at once to perf.json and perf.md, in place of the earlier ones.
-If a measurement fails, its traceback is shown, the others go on, and the exit code is 1.
+Each measurement is a script that prints a table: `python -m perf.decoding` runs one alone. Here
+each runs in its own process, and its table replaces the earlier one in perf.md. If one fails, the
+others go on, and the exit code is 1.
 """
 
 from collections.abc import Sequence
@@ -12,25 +12,30 @@ from pathlib import Path
 
 import click
 
-from perf.record import Part, record
-from pipelines.host.command_line import COUNT, command, listed, out_folder, run_command
+from perf.measure import QUICK, TURNS
+from perf.parts import Part, run_parts
+from pipelines.host.command_line import command, out_folder, run_command
 
-NAMES = ("mapper", "latent", "training", "decoding", "side_by_side", "tokenize")
-PARTS = {name: Part(f"perf.{name}") for name in NAMES}
+SCRIPTS = {
+    "mapper": ["perf.mapper"],
+    "latent": ["perf.training", "latent"],
+    "training": ["perf.training", "llama"],
+    "decoding": ["perf.decoding"],
+    "side_by_side": ["perf.side_by_side"],
+}
 
 
 @command(__doc__)
-@click.argument(
-    "names",
-    help="Measurements to make; all if none is named.",
-    shell_complete=listed("perf.__main__", "PARTS"),
-    nargs=-1,
-)
-@click.option("--turns", type=COUNT, default=5, help="Repetitions; a figure is their median.")
-@click.option("--quick", is_flag=True, help="Tiny shapes: does it run?")
+@click.argument("names", help="Measurements to make; all if none is named.", nargs=-1)
+@TURNS
+@QUICK
 @out_folder("bench")
 def main(names: Sequence[str], turns: int, quick: bool, out: Path) -> None:
-    record(PARTS, names or PARTS, out / "perf", "Speed and memory", quick, turns)
+    options = ["--turns", str(turns)]
+    if quick:
+        options.append("--quick")
+    parts = {name: Part([*script, *options]) for name, script in SCRIPTS.items()}
+    run_parts(parts, names or SCRIPTS, out / "perf", "Speed and memory")
 
 
 if __name__ == "__main__":

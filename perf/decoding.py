@@ -1,4 +1,6 @@
-"""Decoding: tokens per second of cached generation, in float32 unless it is said.
+"""Measure decoding: tokens per second of cached generation, in float32 unless it is said.
+
+    python -m perf.decoding --device cuda
 
 Arms, with prompts of 16 tokens:
 
@@ -13,7 +15,9 @@ the same shapes. Half of a step is overhead in the smallest, and nearly all of i
 in the largest.
 """
 
+from dataclasses import dataclass, replace
 from functools import partial
+from statistics import median
 
 import torch
 from torch import Tensor
@@ -25,110 +29,117 @@ from ftmodel.inference.decoder import RoundedWeights, bf16_products
 from ftmodel.inference.generate import generate
 from ftmodel.layers import use_kernels
 from ftmodel.model.free_transformer import FreeTransformer
-from perf.measure import Figure, Work, figure, in_turns, ratio
-from tests.support.hugging_face import to_hugging_face
+from perf.measure import DEVICE, QUICK, TURNS, Measurement, Work, in_turns, print_table, ratio
+from perf.training import hugging_face_llama
+from pipelines.host.command_line import command, run_command
 
-PROMPT_LENGTH = 16
-# L, D, heads, SwiGLU's width, V: widths of 8 D / 3 rounded up to a multiple of 64
+PROMPT_TOKENS = 16
+
+
+@dataclass(frozen=True)
+class Shape:
+    config: ModelConfig  # of the baseline
+    vocabulary: int
+    new_tokens: int
+    batches: tuple[int, ...] = (1, 16)
+
+
 SHAPES = {
-    "small": (4, 128, 4, 384, 8192),
-    "middle": (8, 256, 8, 704, 8192),
-    "large": (8, 512, 8, 1408, 32768),
+    "small": Shape(ModelConfig(4, 128, 4, 4, 384, context=1024, latent_bits=0), 8192, 128),
+    "middle": Shape(ModelConfig(8, 256, 8, 8, 704, context=1024, latent_bits=0), 8192, 128),
+    "large": Shape(ModelConfig(8, 512, 8, 8, 1408, context=1024, latent_bits=0), 32768, 32),
 }
-TINY_SHAPES = {"tiny": (2, 32, 2, 64, 64)}
+TOY_SHAPE = Shape(ModelConfig(2, 32, 2, 2, 64, context=64, latent_bits=0), 64, 4, (1, 2))
 
 
-def measure(turns: int, quick: bool, device: str = "cpu", only: str | None = None) -> list[Figure]:
-    """Measure all shapes, or ``only`` one."""
-    logging.set_verbosity_error()
-    figures = []
-    for shape, sizes in (
-        TINY_SHAPES if quick else {only: SHAPES[only]} if only else SHAPES
-    ).items():
-        context = 64 if quick else 1024
-        baseline, free = (make_model(sizes, bits, context).to(device) for bits in (0, 16))
-        reference = to_hugging_face(baseline).to(device)
-        reference.set_attn_implementation("sdpa")
-        new = {"tiny": 4, "large": 32}.get(shape, 128)
-        for rows in (1, 2) if quick else (1, 16):
-            name = f"{shape}, batch {rows}"
-            figures += beside_generate(name, baseline, free, reference, rows, new, turns)
-    return figures
-
-
-def make_model(sizes: tuple[int, ...], bits: int, context: int) -> FreeTransformer:
-    layers, width, heads, ffn, vocabulary = sizes
+def make_model(shape: Shape, latent_bits: int, device: str) -> FreeTransformer:
     torch.manual_seed(0)
-    config = ModelConfig(layers, width, heads, heads, ffn, context, latent_bits=bits)
-    return use_kernels(FreeTransformer(config, vocabulary)).eval()
+    config = replace(shape.config, latent_bits=latent_bits)
+    return use_kernels(FreeTransformer(config, shape.vocabulary)).eval().to(device)
 
 
 def our_generation(
     model: FreeTransformer,
     prompt: Tensor,
-    new: int,
+    new_tokens: int,
     temperature: float,
     rounded: RoundedWeights | None = None,
 ) -> Tensor:
     rng = torch.Generator().manual_seed(0)
-    return generate(model, prompt, new, generator=rng, temperature=temperature, rounded=rounded)
+    return generate(
+        model, prompt, new_tokens, generator=rng, temperature=temperature, rounded=rounded
+    )
 
 
 def their_generation(
-    model: LlamaForCausalLM, prompt: Tensor, new: int, temperature: float, cache: str
+    model: LlamaForCausalLM, prompt: Tensor, new_tokens: int, temperature: float, cache: str
 ) -> Tensor:
     """Generate without an end-of-text token, so that all rows go on to the last token."""
     model.generation_config.eos_token_id = None
-    how = {"temperature": temperature, "top_k": 0} if temperature else {}
+    sampling = {"temperature": temperature, "top_k": 0} if temperature else {}
     made = model.generate(
         prompt,
         attention_mask=torch.ones_like(prompt),
-        max_new_tokens=new,
+        max_new_tokens=new_tokens,
         pad_token_id=0,
         use_cache=True,
         cache_implementation=cache,
         disable_compile=True,
         do_sample=bool(temperature),
-        **how,
+        **sampling,
     )
-    assert made.shape[1] == prompt.shape[1] + new
+    assert made.shape[1] == prompt.shape[1] + new_tokens
     return made
 
 
-def beside_generate(
-    name: str,
-    baseline: FreeTransformer,
-    free: FreeTransformer,
-    reference: LlamaForCausalLM,
-    rows: int,
-    new: int,
-    turns: int,
-) -> list[Figure]:
-    rng = torch.Generator().manual_seed(0)
-    prompt = torch.randint(baseline.embedding.num_embeddings, (rows, PROMPT_LENGTH), generator=rng)
-    prompt, figures = prompt.to(baseline.embedding.weight.device), []
-    on_cpu = prompt.device.type == "cpu"
-    rounded = RoundedWeights(baseline) if on_cpu and bf16_products() else None
-    for how, temperature in (("greedy", 0.0), ("sampled", 1.0)):
-        arms: dict[str, Work] = {
-            "ours": partial(our_generation, baseline, prompt, new, temperature),
-            "free": partial(our_generation, free, prompt, new, temperature),
-            "dynamic": partial(their_generation, reference, prompt, new, temperature, "dynamic"),
-            "static": partial(their_generation, reference, prompt, new, temperature, "static"),
-        }
-        if rounded and rounded.packed:
-            arms["bf16"] = partial(our_generation, baseline, prompt, new, temperature, rounded)
-        at = f"{name}, {how}"
-        speeds = {
-            arm: [rows * new / each for each in spent]
-            for arm, spent in in_turns(arms, turns).items()
-        }
-        by_arm = {arm: figure(f"{at}, {arm}", speeds[arm], "tokens/s") for arm in arms}
-        best = max(("dynamic", "static"), key=lambda arm: by_arm[arm].median)
-        mine, beside = speeds["ours"], f"{at}, free ÷ ours: tokens/s"
-        figures += [*by_arm.values(), ratio(beside, speeds["free"], mine, at_least=0.97)]
-        beside = f"{at}, ours ÷ Hugging Face: tokens/s"
-        figures.append(ratio(beside, mine, speeds[best], at_least=2))
-        if "bf16" in arms:
-            figures.append(ratio(f"{at}, bf16 ÷ ours: tokens/s", speeds["bf16"], mine))
-    return figures
+def beside_generate(name: str, shape: Shape, turns: int, device: str) -> list[Measurement]:
+    baseline, free = (make_model(shape, bits, device) for bits in (0, 16))
+    llama = hugging_face_llama(baseline).to(device)
+    rounded = RoundedWeights(baseline) if device == "cpu" and bf16_products() else None
+    new_tokens, found = shape.new_tokens, []
+    for rows in shape.batches:
+        rng = torch.Generator().manual_seed(0)
+        prompt = torch.randint(shape.vocabulary, (rows, PROMPT_TOKENS), generator=rng).to(device)
+        for how, temperature in (("greedy", 0.0), ("sampled", 1.0)):
+            arms: dict[str, Work] = {
+                "ours": partial(our_generation, baseline, prompt, new_tokens, temperature),
+                "free": partial(our_generation, free, prompt, new_tokens, temperature),
+            }
+            for cache in ("dynamic", "static"):
+                arms[cache] = partial(
+                    their_generation, llama, prompt, new_tokens, temperature, cache
+                )
+            if rounded and rounded.packed:
+                arms["bf16"] = partial(
+                    our_generation, baseline, prompt, new_tokens, temperature, rounded
+                )
+            seconds = in_turns(arms, turns)
+            at = f"{name}, batch {rows}, {how}"
+            for arm in arms:
+                speeds = [rows * new_tokens / spent for spent in seconds[arm]]
+                found.append(Measurement(f"{at}, {arm}", speeds, "tokens/s"))
+            # ratios of speeds: seconds of the other arm ÷ seconds of this one
+            theirs = min(seconds["dynamic"], seconds["static"], key=median)
+            ours, of_free = seconds["ours"], seconds["free"]
+            found.append(ratio(f"{at}, free ÷ ours: tokens/s", ours, of_free, at_least=0.97))
+            beside = f"{at}, ours ÷ Hugging Face: tokens/s"
+            found.append(ratio(beside, theirs, ours, at_least=2.0))
+            if "bf16" in arms:
+                found.append(ratio(f"{at}, bf16 ÷ ours: tokens/s", ours, seconds["bf16"]))
+    return found
+
+
+@command(__doc__)
+@TURNS
+@QUICK
+@DEVICE
+def main(turns: int, quick: bool, device: str) -> None:
+    logging.set_verbosity_error()
+    found = []
+    for name, shape in ({"tiny": TOY_SHAPE} if quick else SHAPES).items():
+        found += beside_generate(name, shape, turns, device)
+    print_table(found, quick)
+
+
+if __name__ == "__main__":
+    run_command(main, "python -m perf.decoding")

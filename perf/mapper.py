@@ -1,4 +1,4 @@
-"""The binary mapper with its table against the dense straight-through form, forward and backward.
+"""Measure the binary mapper against the dense straight-through form, forward and backward.
 
   exact    ftmodel/mapper.py: a row look-up; the gradient over all codes in blocks
   dense    r = (Y + G − detach(G)) W, a one-hot Y and the probabilities G of all 2^H codes
@@ -16,9 +16,8 @@ import torch
 from torch import Tensor
 
 from ftmodel.mapper import binary_mapper, code_probabilities, pack_bits
-from perf.measure import Figure, figure, in_turns, peak_bytes, ratio
-
-MapperForm = Callable[[Tensor, Tensor, Tensor], Tensor]
+from perf.measure import QUICK, TURNS, Measurement, in_turns, peak_bytes, print_table, ratio
+from pipelines.host.command_line import command, run_command
 
 
 def exact(o: Tensor, noise: Tensor, table: Tensor) -> Tensor:
@@ -37,7 +36,13 @@ def dense(o: Tensor, noise: Tensor, table: Tensor) -> Tensor:
 class MapperArm:
     """A form of the mapper with inputs of its own, the same for all arms of a shape."""
 
-    def __init__(self, mapper: MapperForm, tokens: int, bits: int, width: int) -> None:
+    def __init__(
+        self,
+        mapper: Callable[[Tensor, Tensor, Tensor], Tensor],
+        tokens: int,
+        bits: int,
+        width: int,
+    ) -> None:
         rng = torch.Generator().manual_seed(0)
         self.mapper = mapper
         self.o = torch.randn(tokens, bits, generator=rng).requires_grad_()
@@ -50,22 +55,30 @@ class MapperArm:
         self.mapper(self.o, self.noise, self.table).backward(self.rho)
 
 
-def beside_dense(tokens: int, bits: int, width: int, turns: int) -> list[Figure]:
-    arms = {f.__name__: MapperArm(f, tokens, bits, width) for f in (dense, exact)}
+def beside_dense(tokens: int, bits: int, width: int, turns: int) -> list[Measurement]:
+    arms = {form.__name__: MapperArm(form, tokens, bits, width) for form in (dense, exact)}
     seconds = in_turns(dict(arms), turns)
     most = {}
     for name, arm in arms.items():
         arm.o.grad = arm.table.grad = None
         most[name] = peak_bytes(arm) - arm.table.nbytes
-    at = f"mapper, H = {bits}, D = {width}, {tokens} tokens"
+    at = f"H = {bits}, D = {width}, {tokens} tokens"
     memory = f"{at}, dense ÷ exact: peak memory beside the table's gradient"
     return [
-        *(figure(f"{at}, {name}: time", spent, "s") for name, spent in seconds.items()),
+        *(Measurement(f"{at}, {name}: time", spent, "s") for name, spent in seconds.items()),
         ratio(f"{at}, dense ÷ exact: time", seconds["dense"], seconds["exact"], at_least=3.0),
-        figure(memory, [most["dense"] / most["exact"]], at_least=20.0),
+        Measurement(memory, [most["dense"] / most["exact"]], "ratio", at_least=20.0),
     ]
 
 
-def measure(turns: int, quick: bool) -> list[Figure]:
+@command(__doc__)
+@TURNS
+@QUICK
+def main(turns: int, quick: bool) -> None:
     tokens, bits, widths = (32, 8, (16,)) if quick else (1024, 16, (512, 1536))
-    return [each for width in widths for each in beside_dense(tokens, bits, width, turns)]
+    found = [each for width in widths for each in beside_dense(tokens, bits, width, turns)]
+    print_table(found, quick)
+
+
+if __name__ == "__main__":
+    run_command(main, "python -m perf.mapper")

@@ -1,49 +1,44 @@
-"""Side by side: what is compared runs in turns, in one process; a figure is the median of turns."""
+"""Times and memory of what is compared, and the table of a measurement.
+
+Arms run in turns in one process, so that a busy machine disturbs all of them alike. What is shown
+is the median of the turns.
+"""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import median
 
+import click
 import torch
 from torch.profiler import ProfilerActivity, profile
 from torch.utils.benchmark import timer
 
+from pipelines.host.command_line import COUNT
+
 Work = Callable[[], object]
+
+TURNS = click.option("--turns", type=COUNT, default=5, help="Repetitions; the median counts.")
+QUICK = click.option("--quick", is_flag=True, help="Tiny shapes: does it run?")
+DEVICE = click.option("--device", type=click.Choice(["cpu", "cuda"]), default="cpu")
 
 
 @dataclass(frozen=True)
-class Figure:
-    """A median with the least and the most of its turns; a ratio may have a target."""
+class Measurement:
+    """The values of all turns; a ratio may have a target for their median."""
 
     name: str
-    median: float
-    low: float
-    high: float
-    unit: str = "ratio"
+    values: Sequence[float]
+    unit: str = ""
     at_least: float | None = None
     at_most: float | None = None
 
-    @property
-    def target(self) -> str:
-        if self.at_least is not None:
-            return f"≥ {self.at_least:.4g}"
-        return "" if self.at_most is None else f"≤ {self.at_most:.4g}"
 
-    @property
-    def met(self) -> bool | None:
-        """Whether the median reaches the target; None without one."""
-        if self.at_least is not None:
-            return self.median >= self.at_least
-        return None if self.at_most is None else self.median <= self.at_most
-
-
-def figure(name: str, values: Sequence[float], unit: str = "ratio", **target: float) -> Figure:
-    return Figure(name, median(values), min(values), max(values), unit, **target)
-
-
-def ratio(name: str, over: Sequence[float], under: Sequence[float], **target: float) -> Figure:
+def ratio(
+    name: str, over: Sequence[float], under: Sequence[float], **target: float | None
+) -> Measurement:
     """Divide each turn's value by the other arm's in the same turn."""
-    return figure(name, [a / b for a, b in zip(over, under, strict=True)], **target)
+    values = [a / b for a, b in zip(over, under, strict=True)]
+    return Measurement(name, values, "ratio", **target)
 
 
 def in_turns(arms: dict[str, Work], turns: int) -> dict[str, list[float]]:
@@ -76,3 +71,28 @@ def peak_bytes(work: Work, device: str = "cpu") -> int:
             held += event.nbytes()
             most = max(most, held)
     return most
+
+
+def print_table(measurements: Sequence[Measurement], quick: bool) -> None:
+    """Print a Markdown table; at toy size no target is met or missed."""
+    print("| | median (least to most) | unit | target | |\n|---|---|---|---|---|")
+    for each in measurements:
+        middle = median(each.values)
+        value = rounded(middle)
+        if min(each.values) < max(each.values):
+            value += f" ({rounded(min(each.values))} to {rounded(max(each.values))})"
+        target = verdict = ""
+        if each.at_least is not None:
+            target = f"≥ {rounded(each.at_least)}"
+            verdict = "met" if middle >= each.at_least else "missed"
+        elif each.at_most is not None:
+            target = f"≤ {rounded(each.at_most)}"
+            verdict = "met" if middle <= each.at_most else "missed"
+        if quick and target:
+            verdict = "rehearsed"
+        print(f"| {each.name} | {value} | {each.unit} | {target} | {verdict} |", flush=True)
+
+
+def rounded(value: float) -> str:
+    """Format a number with four digits, or from 1000 on as a whole one with separators."""
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"

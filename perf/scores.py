@@ -7,17 +7,11 @@
 Both run the tasks of conf/suite/paper.yaml on the same weights: ours through FreeTransformerLM,
 lm_eval's HFLM with the model as transformers reads it from the GGUF file. The results of each task
 are written at once to scores.json and scores.md: both figures, the largest difference of a
-log-likelihood, and how many generated texts are the same. Programs run in the sandbox. With
-BENCHMARK_FILES in the environment documents come from that folder (docs/benchmarks.md).
-
-With `--reference 16` the log-likelihoods of 16 documents of each benchmark are compared with those
-of the same model in float64 instead: rounding.md.
+log-likelihood, and how many generated texts are the same. Programs run in the sandbox.
 """
 
 import json
-import os
 from collections.abc import Sequence
-from copy import deepcopy
 from datetime import UTC, datetime
 from itertools import chain
 from pathlib import Path
@@ -33,19 +27,16 @@ from tokenizers.processors import TemplateProcessing
 from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast
 
 from ftmodel.conversion.llama import decoder_of
-from perf import rounding
 from pipelines.artifacts import llama_files
 from pipelines.config.suite import Suite, SuiteTask
-from pipelines.host.command_line import COUNT, command, out_folder, run_command
+from pipelines.host.command_line import command, out_folder, run_command
 from pipelines.host.errors import UserError
 from pipelines.host.files import ROOT, dumps, write_file
 from pipelines.host.machine import git_revision
 from pipelines.host.pytorch import processor_name
-from pipelines.suite import benchmark_data
 from pipelines.suite.lm import FreeTransformerLM
 from pipelines.suite.tasks import Outcome, Skipped, run_task
 from pipelines.tokenize.vocabulary import adopt
-from tests.support import real_benchmarks
 
 END_TOKEN = "<|endoftext|>"
 MODEL = Path("models/smollm2_135m")
@@ -61,7 +52,6 @@ LIMITS = {  # documents, so that a core needs some minutes for each; of MMLU a s
     **dict.fromkeys(("arc_easy", "arc_challenge"), 300),
     **dict.fromkeys(("piqa", "winogrande", "obqa"), 500),
 }
-CHOICES = ("piqa", "winogrande", "hellaswag", "obqa", "arc_challenge", "arc_easy")
 SCORES_HEAD = (
     "| benchmark | figure | shots | documents | ours | lm_eval's hf | answers compared "
     "| s, ours | s, hf |\n|---|---|---|---|---|---|---|---|---|"
@@ -79,67 +69,38 @@ class Backend(HFLM):  # type: ignore[misc]
 
 
 def our_model() -> FreeTransformerLM:
-    config, weights, _ = llama_files.read_gguf(MODEL / "model.gguf")
+    config, weights, _ = llama_files.read(MODEL / "model.gguf")
     model = decoder_of(config, weights, context=CONTEXT_TOKENS)
     tokenizer = adopt(MODEL / "tokenizer.json", END_TOKEN)
     return FreeTransformerLM(model, tokenizer, torch.device("cpu"), Suite(name="paper"))
 
 
 def backend() -> HFLM:
-    """Load lm_eval's model, as transformers reads it; 8 requests at once."""
-    model = AutoModelForCausalLM.from_pretrained(
+    """lm_eval's model, as transformers reads it, 8 requests at once; every text begins with
+    END_TOKEN.
+    """
+    llama = AutoModelForCausalLM.from_pretrained(
         MODEL, gguf_file="model.gguf", dtype=torch.float32
     ).eval()
-    lm = backend_of(model, Tokenizer.from_file(str(MODEL / "tokenizer.json")), 8)
-    lm.softmax_dtype = torch.float64  # as ours; docs/benchmarks.md, Against float64
-    return lm
-
-
-def backend_of(llama: Any, tokenizer: Tokenizer, batch_size: int) -> HFLM:
-    """Wrap a Llama for lm_eval; every text begins with END_TOKEN."""
+    tokenizer = Tokenizer.from_file(str(MODEL / "tokenizer.json"))
     end = tokenizer.token_to_id(END_TOKEN)
     llama.generation_config.eos_token_id = end
-    fast = Tokenizer.from_str(tokenizer.to_str())
-    fast.post_processor = TemplateProcessing(
+    tokenizer.post_processor = TemplateProcessing(
         single=f"{END_TOKEN} $A", special_tokens=[(END_TOKEN, end)]
     )
     wrapped = PreTrainedTokenizerFast(
-        tokenizer_object=fast, bos_token=END_TOKEN, eos_token=END_TOKEN, pad_token=END_TOKEN
+        tokenizer_object=tokenizer, bos_token=END_TOKEN, eos_token=END_TOKEN, pad_token=END_TOKEN
     )
-    return Backend(
+    lm = Backend(
         llama,
         tokenizer=wrapped,
-        batch_size=batch_size,
+        batch_size=8,
         device="cpu",
         add_bos_token=True,
         max_length=CONTEXT_TOKENS,
     )
-
-
-def against_float64(names: Sequence[str], tasks: Any, documents: int, file: Path) -> None:
-    """Compare both, and lm_eval with its default float32 softmax, with float64."""
-    mine, theirs = our_model(), backend()
-    arms = {"ours": mine, "hf, softmax_dtype=float64": theirs}
-    for arm, rows in (("hf", theirs.batch_size), ("hf, one by one", 1)):
-        arms[arm] = backend_of(theirs.model, mine.tokens.tokenizer, rows)
-    exact = rounding.in_float64(deepcopy(theirs.model))
-    suite = Suite(name="paper", limit=documents, run_code=True)
-    lines = [rounding.ROUNDING_HEAD]
-    for name in names:
-        outcomes = {
-            arm: run_task(lm, name, SuiteTask(**tasks[name]), suite) for arm, lm in arms.items()
-        }
-        log = outcomes["ours"].log
-        pairs = [(pair[0], pair[1]) for document in log for pair in document["arguments"]]
-        encoded = [(pair, *mine._encode_pair(*pair)) for pair in pairs]
-        likelihoods = rounding.log_likelihoods(exact, encoded)
-        values = {
-            arm: [float(answer[0]) for log in outcome.log for answer in responses_of(log["resps"])]
-            for arm, outcome in outcomes.items()
-        }
-        lines += rounding.arm_rows(name, values, likelihoods)
-        print("\n".join(lines), flush=True)
-        write_file(file, "\n".join(lines) + "\n")
+    lm.softmax_dtype = torch.float64  # as ours; docs/benchmarks.md, Against float64
+    return lm
 
 
 def compared(mine: Outcome, theirs: Outcome) -> str:
@@ -180,14 +141,8 @@ def score_row(name: str, spec: SuiteTask, models: Sequence[Any]) -> str:
 
 @command(__doc__)
 @click.argument("names", help="Benchmarks of suite paper; all if none is named.", nargs=-1)
-@click.option(
-    "--reference",
-    type=COUNT,
-    metavar="N",
-    help="Compare the likelihoods of N documents of each with those of float64.",
-)
 @out_folder("bench")
-def main(names: Sequence[str], out: Path, reference: int | None = None) -> None:
+def main(names: Sequence[str], out: Path) -> None:
     tasks = OmegaConf.load(ROOT / "conf/suite/paper.yaml").tasks
     if unknown := [name for name in names if name not in tasks]:
         raise UserError(f"no benchmark {unknown[0]!r}; there are {', '.join(tasks)}")
@@ -195,10 +150,6 @@ def main(names: Sequence[str], out: Path, reference: int | None = None) -> None:
         raise UserError(f"{MODEL}: is missing; `ftlab pretrained {MODEL.name}`")
     path = out / "scores.json"
     out.mkdir(parents=True, exist_ok=True)
-    if "BENCHMARK_FILES" in os.environ:
-        benchmark_data.load = real_benchmarks.load
-    if reference:
-        return against_float64(names or CHOICES, tasks, reference, out / "rounding.md")
     rows = json.loads(path.read_bytes()) if path.exists() else {}
     models = our_model(), backend()
     for name in names or tasks:

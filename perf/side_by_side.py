@@ -1,4 +1,4 @@
-"""Training runs side by side, and workers of Ray that share a batch, on the cores of this machine.
+"""Measure training runs side by side, and Ray workers that share a batch, on this machine.
 
 docs/performance.md ("Runs and workers side by side") says what is planned. Speeds come from
 curve.csv.
@@ -7,17 +7,19 @@ curve.csv.
 import json
 import os
 import shutil
+import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from perf.measure import Figure, figure
+from perf.measure import QUICK, TURNS, Measurement, print_table
 from pipelines.artifacts.curve import read_curve
+from pipelines.host.command_line import command, run_command
+from pipelines.host.files import ROOT
 from pipelines.host.machine import whole_cores
-from tests.support.project_copy import Project
 
-COUNTS = (1, 2, 4)
-TURNS = 2  # at most: processes start anew in each
+MAX_TURNS = 2  # processes start anew in each
 RUN, STEPS, BATCH, CONTEXT = "free_k1", 40, 64, 65
 SHAPE = (  # of conf/model/target_small.yaml
     "models.target_small.architecture="
@@ -25,65 +27,77 @@ SHAPE = (  # of conf/model/target_small.yaml
 )
 
 
-def training_speed(projects: Sequence[Project], workers: int, batch: int, steps: int) -> float:
-    """Total steps per second of stage train, run in all these projects at once."""
-    for project in projects:
-        shutil.rmtree(project.folder / "resume", ignore_errors=True)
-        project.compose(
+def start(folder: Path, *arguments: str) -> subprocess.Popen[bytes]:
+    """Start one of our modules in a folder that has `conf/`."""
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    return subprocess.Popen(
+        [sys.executable, "-m", *arguments], cwd=folder, env=environment, stdout=sys.stderr
+    )
+
+
+def finish(processes: Sequence[subprocess.Popen[bytes]]) -> None:
+    assert not any([process.wait() for process in processes]), "a process failed; see above"
+
+
+def training_speed(folders: Sequence[Path], workers: int, batch: int, steps: int) -> float:
+    """Total steps per second of stage train, run in all these folders at once."""
+    for folder in folders:
+        shutil.rmtree(folder / "resume", ignore_errors=True)
+        settings = [
             f"compute.workers={workers}",
-            *("compute.threads=1", "compute.compile=false", "compute.gpus_per_worker=0"),
+            "compute={threads: 1, compile: false, gpus_per_worker: 0}",
             f"runs.{RUN}.tokens={steps * batch * CONTEXT}",
             f"models.target_small.optim.batch_size={batch}",
             SHAPE,
-        )
-    processes = [project.start("python", "-m", "pipelines.train", RUN) for project in projects]
-    said = [process.communicate()[0] for process in processes]
-    assert not any(process.returncode for process in processes), said
+        ]
+        finish([start(folder, "pipelines.cli", "compose", "experiment=smoke", *settings)])
+    finish([start(folder, "pipelines.train", RUN) for folder in folders])
     total = 0.0
-    for project in projects:
-        rows = read_curve(project.folder / "results/smoke" / RUN / "curve.csv")
+    for folder in folders:
+        rows = read_curve(folder / "results/smoke" / RUN / "curve.csv")
+        # the first row has the start of the process in it
         total += max(row.tokens_per_second for row in rows[1:] or rows) / (batch * CONTEXT)
     return total
 
 
-def speedups(
-    jobs: dict[int, float], workers: dict[int, float], parts: dict[int, float]
-) -> list[Figure]:
-    """Speed-ups of n runs, and of n workers beside one process with an n-th of their batch."""
-    found = []
-    for axis, speeds, whole in (("JOBS", jobs, {}), ("workers", workers, parts)):
-        for n in list(speeds)[1:]:
-            used = min(n, whole_cores())
-            planned = whole[n] * used / n if whole else speeds[1] * used
-            found += [
-                figure(f"{axis} = {n}: speed against one", [speeds[n] / speeds[1]]),
-                figure(f"{axis} = {n}: efficiency", [speeds[n] / speeds[1] / used]),
-                figure(f"{axis} = {n}: time ÷ planner", [planned / speeds[n]], at_most=1.15),
-            ]
-    return found
+def beside_plan(name: str, speed: float, one: float, planned: float) -> list[Measurement]:
+    """Compare steps per second with those of one run or worker, and with the planned ones."""
+    return [
+        Measurement(f"{name}: speed against one", [speed / one], "ratio"),
+        Measurement(f"{name}: time ÷ planner", [planned / speed], "ratio", at_most=1.15),
+    ]
 
 
-def measure(turns: int, quick: bool) -> list[Figure]:
-    counts, steps = (COUNTS[:2], 1) if quick else (COUNTS, STEPS)
+@command(__doc__)
+@TURNS
+@QUICK
+def main(turns: int, quick: bool) -> None:
+    counts, steps = ((2,), 1) if quick else ((2, 4), STEPS)
     os.environ["RAY_OVERRIDE_RESOURCES"] = json.dumps({"CPU": max(counts)})  # of cores or not
     with TemporaryDirectory() as scratch:
-        first = Project(Path(scratch) / "0")
-        first.compose()
-        for stage in ("data", "tokenize"):
-            first.ok("python", "-m", f"pipelines.{stage}", "target")
-        projects = [first]
-        for n in range(1, max(counts)):
-            folder = shutil.copytree(first.folder, Path(scratch) / str(n))
-            projects.append(Project(folder, fresh=False))
+        folders = [Path(scratch) / str(n) for n in range(max(counts))]
+        first = folders[0]
+        first.mkdir()
+        (first / "conf").symlink_to(ROOT / "conf")
+        finish([start(first, "pipelines.cli", "compose", "experiment=smoke")])
+        finish([start(first, "pipelines.data", "target")])
+        finish([start(first, "pipelines.tokenize", "target")])
+        for other in folders[1:]:
+            shutil.copytree(first, other, symlinks=True)
 
-        def best(n: int, workers: int, batch: int) -> float:
-            return max(
-                training_speed(projects[:n], workers, batch, steps)
-                for _ in range(min(turns, TURNS))
-            )
+        def best(n_runs: int, workers: int, batch: int) -> float:
+            repeats = range(min(turns, MAX_TURNS))
+            return max(training_speed(folders[:n_runs], workers, batch, steps) for _ in repeats)
 
-        return speedups(
-            {n: best(n, 1, BATCH) for n in counts},
-            {n: best(1, n, BATCH) for n in counts},
-            {n: best(1, 1, BATCH // n) for n in counts},
-        )
+        one, found = best(1, 1, BATCH), []
+        for n in counts:
+            cores = min(n, whole_cores())
+            found += beside_plan(f"JOBS = {n}", best(n, 1, BATCH), one, one * cores)
+            # a worker has its part of the batch
+            planned = best(1, 1, BATCH // n) * cores / n
+            found += beside_plan(f"workers = {n}", best(1, n, BATCH), one, planned)
+    print_table(found, quick)
+
+
+if __name__ == "__main__":
+    run_command(main, "python -m perf.side_by_side")

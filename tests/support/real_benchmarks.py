@@ -224,3 +224,12 @@ def load(dataset, name, kwargs):
     filled = {split: Dataset.from_list(rows) for split, rows in splits.items() if rows}
     empty = next(iter(filled.values())).select([])
     return DatasetDict(dict.fromkeys(splits, empty) | filled)
+
+
+if __name__ == "__main__":  # perf.scores on these documents
+    from perf import scores
+    from pipelines.host.command_line import run_command
+    from pipelines.suite import benchmark_data
+
+    benchmark_data.load = load
+    run_command(scores.main, "python -m tests.support.real_benchmarks")
