@@ -61,7 +61,7 @@ def training_speed(folders: Sequence[Path], workers: int, batch: int, steps: int
 
 
 def beside_plan(name: str, speed: float, one: float, planned: float) -> list[Measurement]:
-    """Compare steps per second with those of one run or worker, and with the planned ones."""
+    """Compare steps per second with one run or worker, and with the planned speed."""
     return [
         Measurement(f"{name}: speed against one", [speed / one], "ratio"),
         Measurement(f"{name}: time ÷ planner", [planned / speed], "ratio", at_most=1.15),

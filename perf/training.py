@@ -191,9 +191,9 @@ def beside_baseline(
 ) -> list[Measurement]:
     """A Free Transformer's step beside its baseline's.
 
-    The bound of the ratio of times is that of the FLOPs that the planner counts. Memory is the peak
-    with parameters and the optimizer's moments. The ratio of memory leaves out the table (2^H, D)
-    and its moments; if the table's gradient is there at a step's peak, it counts.
+    The planner's ratio of FLOPs bounds the ratio of times. Memory is the peak with parameters and
+    the optimizer's moments. The ratio of memory leaves out the table (2^H, D) and its moments. If
+    the table's gradient is there at a step's peak, it counts.
     """
     arms = {"free": step, "baseline": baseline_of(step)}
     torch.manual_seed(0)
