@@ -1,4 +1,8 @@
-"""Bounds on the NLL of held-out documents, in a stream: only sums per document are kept."""
+"""Bounds on the NLL of held-out documents, in a stream: only sums per document are kept.
+
+`score` is what other modules call. Where particles are `auto`, it first chooses a run's particles
+and proposal on training text, by the rule of ftmodel/analysis/calibration.py.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -28,9 +32,6 @@ from pipelines.config.schema import AUTO, EvaluationConfig, Run
 from pipelines.host.console import Bar
 from pipelines.host.errors import UserError
 
-# Chooses a run's particles and proposal on training text, by the rule of
-# ftmodel/analysis/calibration.py.
-
 MIN_CHUNKS = 32  # of training text
 SCORED_PER_CHUNK = 32  # scored chunks per chunk of training text
 PARTICLES_AT_ONCE = 32  # for which `batch_tokens` is meant: with more, fewer rows
@@ -47,19 +48,20 @@ def calibrated(
     config, source = model.config, model.noise_source
     if settings.particles != AUTO or source is None or enumerable(config):
         return None
-    context, chosen = config.context, settings.proposal
-    chunks, most = training_chunks(shards, context, scored_tokens), settings.max_particles
+    chunks = training_chunks(shards, config.context, scored_tokens)
+    most = settings.max_particles
 
     def estimates(particles: int, share: float) -> Tensor:
         with_these = replace(settings, particles=particles, proposal=share)
         # the same noise for all shares, and new noise for each number of particles
         numbered = [replace(chunk, index=particles) for chunk in chunks]
-        filters, stream = 2 * settings.filters, Purpose.CALIBRATION
-        nll = filter_estimates(model, numbered, with_these, filters, stream, device)
+        nll = filter_estimates(
+            model, numbered, with_these, 2 * settings.filters, Purpose.CALIBRATION, device
+        )
         progress.update(particles - progress.n)
         return nll
 
-    shares = SHARES if chosen is None else (chosen,)
+    shares = SHARES if settings.proposal is None else (settings.proposal,)
     if config.latent.one_code or source.drawn_once:
         shares = (0.0,)  # it has a proposal of its own
     tokens = torch.tensor([len(chunk) for chunk in chunks])
@@ -161,16 +163,16 @@ class DocumentScores:
             if nats is not None
         }
         if self.filtering_variance is not None:
-            variance, units = self.filtering_variance.sum().item(), LN2 * sizes.sum().item()
-            error, half_variance = sqrt(variance / self.filters) / units, variance / 2 / units
-            converged = None
+            variance = self.filtering_variance.sum().item()
+            units = LN2 * sizes.sum().item()
+            half_variance = variance / 2 / units
             if self.calibration:  # the variance is that of a mean of probabilities
-                half_variance, converged = half_variance / self.filters, self.calibration.converged
+                half_variance /= self.filters
             figures["filtering"] = replace(
                 figures["filtering"],
-                monte_carlo=error,
+                monte_carlo=sqrt(variance / self.filters) / units,
                 half_variance=half_variance,
-                converged=converged,
+                converged=self.calibration.converged if self.calibration else None,
             )
         return Figures(**figures)
 
@@ -263,9 +265,8 @@ def bounds_of(
     draw = noise_of(batch, model.config.latent_bits, settings.seed, Purpose.BOUNDS, device)
     bounds = latent_bounds(model, inputs, targets, settings.iwae_samples, draw, ids)
     sums = {name: v.cpu() for name, v in vars(bounds).items() if name != "log_weights"}
-    log_weights = bounds.log_weights
     counts = sample_counts(settings.iwae_samples)
-    by_samples = torch.stack([importance_bound(log_weights, k) for k in counts], dim=1)
+    by_samples = torch.stack([importance_bound(bounds.log_weights, k) for k in counts], dim=1)
     return dict(
         tokens=tokens,
         **sums,

@@ -1,5 +1,8 @@
-"""What the bits of z say about tokens of text, at each distance, and where the bits with the
-largest KL are set.
+"""What z says about text.
+
+`measure_bits`: the information in z about tokens at each distance, and where the bits with the
+largest KL are set. `measure_swap`: how well text is rebuilt with z that is not its own.
+`measure_sequence_z`, where a sequence has one z: clusters by document, and interpolation.
 """
 
 from collections.abc import Iterable
@@ -39,7 +42,6 @@ from pipelines.artifacts.results import (
 )
 from pipelines.artifacts.tokens.shards import Shards
 from pipelines.common.rng_streams import Purpose, generator
-from pipelines.config.data import TextData
 from pipelines.evaluate.measurement import Context
 from pipelines.host.console import say
 
@@ -51,26 +53,24 @@ CONTEXTS = 5  # shown where a bit is set, and as many where it is not
 BEFORE, AFTER = 12, 8  # tokens of a context
 # stream indices of BITS: each lag has its own, single bits begin at this one
 SINGLE = len(LAGS)
+SWAP_DRAWS = 2  # of z from each source
 
 
-def bits_apply(context: Context) -> bool:
-    """Whether the model has z, and the data is text, which its bits may say something about."""
-    latent_of_text = isinstance(context.data, TextData) and context.model.latent is not None
-    return latent_of_text and bool(context.settings.bit_tokens)
-
-
-def measure_bits(context: Context) -> None:
+def measure_bits(
+    context: Context,
+) -> tuple[dict[int, NetInformation], list[NetInformation], list[InformativeBit]]:
+    """Measure the information of all bits about the tokens at some lags, and at each lag from 0
+    on, and of the bits with the largest KL.
+    """
     model, settings = context.model, context.settings
     chunks = list(held_out(context.shards, model.config.context, settings.bit_tokens))
     rows = rows_at_once(settings.batch_tokens, model.config.context)
     encoded = encode_chunks(model, chunks, rows, settings.seed, context.device)
     curve = persistence(encoded, settings.seed)
-    context.details.persistence = curve
-    context.evaluation.persistence = {k: v for k, v in enumerate(curve) if k in SUMMED_UP}
-    config = model.config
     # the KL of a code that tokens share is spread over them
-    least = MIN_KL_BITS * config.latent_capacity / config.latent_bits
-    context.details.bits = informative_bits(encoded, chunks, context.shards, settings.seed, least)
+    least = MIN_KL_BITS * model.config.latent_capacity / model.config.latent_bits
+    bits = informative_bits(encoded, chunks, context.shards, settings.seed, least)
+    return {lag: curve[lag] for lag in SUMMED_UP if lag < len(curve)}, curve, bits
 
 
 def encode_chunks(
@@ -81,13 +81,13 @@ def encode_chunks(
     for batch in packed(chunks, model.config.context, rows):
         draw = noise_of(batch, model.config.latent_bits, seed, Purpose.BITS, device)
         inputs, ids = batch.inputs.to(device), batch.segment_ids.to(device)
-        o, of_bits = encode(model, inputs, draw(), ids)
+        o, kl_of_bits = encode(model, inputs, draw(), ids)  # (rows, T, H) each
         starts = span_starts(model.config.latent, inputs.shape[1], device, ids)
         o = at_starts(o, starts)  # of the code that each token uses
         for chunk, (row, start) in zip(batch.chunks, batch.offsets, strict=True):
-            here = row, slice(start, start + len(chunk))
-            logits.append(o[here].cpu())
-            kl.append(of_bits[here].cpu())
+            tokens_of_chunk = row, slice(start, start + len(chunk))
+            logits.append(o[tokens_of_chunk].cpu())
+            kl.append(kl_of_bits[tokens_of_chunk].cpu())
             tokens.append(torch.from_numpy(chunk.tokens))
             lengths.append(len(chunk))
             documents.append(chunk.document)
@@ -118,12 +118,12 @@ def informative_bits(
     """The bits with the largest KL, except idle ones, with less than ``least`` bits per token."""
     kl = encoded.kl.double() / LN2  # (n, H)
     ranked = kl.mean(0).argsort(descending=True, stable=True)[:BITS].tolist()
-    single = []
+    about_token = []
     for lag in (0, 1):
         measured = bit_information(encoded, lag, generator(seed, Purpose.BITS, SINGLE + lag))
         assert measured is not None, "every position reads a token and predicts one"
-        single.append(measured[1])
-    read, predicted = single
+        about_token.append(measured[1])
+    read, predicted = about_token
     return [
         InformativeBit(
             bit=h,
@@ -142,12 +142,14 @@ def contexts(
     encoded: Encoded, chunks: list[Chunk], shards: Shards, bit: int, is_set: bool
 ) -> list[BitContext]:
     """Where the encoder is most certain that a bit is 1, or that it is 0."""
-    tokenizer, o = shards.tokenizer(), encoded.o[:, bit]
+    tokenizer = shards.tokenizer()
+    o = encoded.o[:, bit]
     starts = np.cumsum([0, *map(len, chunks)])
     examples = []
     for position in most_certain(o if is_set else -o, encoded.document, CONTEXTS):
         number = int(encoded.chunk[position])
-        tokens, t = chunks[number].tokens.tolist(), position - int(starts[number])
+        tokens = chunks[number].tokens.tolist()
+        t = position - int(starts[number])
         examples.append(
             BitContext(
                 before=tokenizer.decode(tokens[max(0, t - BEFORE) : t]),
@@ -159,28 +161,21 @@ def contexts(
     return examples
 
 
-# How well held-out text is rebuilt with z that is not its own.
-
-SAMPLES = 2  # of z from each source
-
-
-def swap_applies(context: Context) -> bool:
-    latent_of_text = isinstance(context.data, TextData) and context.model.latent is not None
-    return latent_of_text and bool(context.settings.swap_tokens)
-
-
-def measure_swap(context: Context) -> None:
+def measure_swap(context: Context) -> Swap | None:
+    """Measure how well texts are rebuilt with z of other sources; None, which is said, if all are
+    of one document.
+    """
     model, settings = context.model, context.settings
     chunks = list(held_out(context.shards, model.config.context, settings.swap_tokens))
     texts, documents = of_one_length(chunks)
     if len(documents.unique()) < 2:
         say(f"no swap of z: evaluation.swap_tokens={settings.swap_tokens} are of one document")
-        return
+        return None
     rng = generator(settings.seed, Purpose.SWAP)
     donor = another_document(documents, rng)
     rows = rows_at_once(settings.batch_tokens, model.config.context)
-    ce = swapped_ce(model, texts.to(context.device), donor, SAMPLES, rows, rng)
-    context.evaluation.swap = swap_figures(asdict(ce), documents, texts.shape[1] - 1)
+    ce = swapped_ce(model, texts.to(context.device), donor, SWAP_DRAWS, rows, rng)
+    return swap_figures(asdict(ce), documents, texts.shape[1] - 1)
 
 
 def of_one_length(chunks: list[Chunk]) -> tuple[Tensor, Tensor]:
@@ -200,39 +195,33 @@ def swap_figures(nats: dict[str, Tensor], document: Tensor, length: int) -> Swap
         return Estimate.by_document(values / LN2, document, length)
 
     figures = {source: figure(values) for source, values in nats.items()}
-    own = nats.pop("own")
-    differences = {f"{source}_minus_own": figure(v - own) for source, v in nats.items()}
+    differences = {
+        f"{source}_minus_own": figure(values - nats["own"])
+        for source, values in nats.items()
+        if source != "own"
+    }
     return Swap(texts=len(document), **figures, **differences)
 
 
-# What one z per sequence tells about held-out text: clusters by document, and interpolation.
-
-
-def sequence_z_applies(context: Context) -> bool:
-    return swap_applies(context) and context.model.config.latent.one_code
-
-
-def measure_sequence_z(context: Context) -> None:
+def measure_sequence_z(context: Context) -> SequenceZ | None:
+    """Measure what one z per sequence tells; None if there is only one document."""
     model, settings = context.model, context.settings
     chunks = list(held_out(context.shards, model.config.context, settings.swap_tokens))
     texts, documents = of_one_length(chunks)
     if len(documents.unique()) < 2:
-        return
+        return None
     rng = generator(settings.seed, Purpose.SEQUENCE_Z)
     rows = rows_at_once(settings.batch_tokens, model.config.context)
     texts = texts.to(context.device)
     q = posterior(model, texts, rows)
     donor = another_document(documents, rng)
     ce = interpolated_ce(model, texts, q, donor, rows, rng)
-    of_end, length = documents[donor], texts.shape[1] - 1
-    own, other = (
-        Estimate.by_document(nats[0] / LN2, of, length)
-        for nats, of in ((ce.start, documents), (ce.end, of_end))
-    )
-    context.evaluation.sequence_z = SequenceZ(
+    of_end = documents[donor]
+    length = texts.shape[1] - 1
+    return SequenceZ(
         texts=len(texts),
-        own=own,
-        other=other,
+        own=Estimate.by_document(ce.start[0] / LN2, documents, length),
+        other=Estimate.by_document(ce.end[0] / LN2, of_end, length),
         path=path(ce, documents, of_end, length),
         clusters=clusters(q, documents, rng),
         **half_of_the_bits(ce, of_end),
@@ -245,14 +234,15 @@ def clusters(q: Tensor, documents: Tensor, rng: Generator) -> Clusters | None:
     if sizes.max() < 2:
         return None
     agree = agreement(q)
-    same, different = (
-        Estimate(*mean_over_pairs(agree, document, alike)) for alike in (True, False)
-    )
+    same = Estimate(*mean_over_pairs(agree, document, True))
+    different = Estimate(*mean_over_pairs(agree, document, False))
     chance = permutation_test(with_permutations(agree, document, rng))
     return Clusters(same, different, chance.null_95, chance.p_value)
 
 
 def path(ce: PathCE, documents: Tensor, of_end: Tensor, length: int) -> list[PathStep]:
+    """The steps after the first; ``of_end`` are the documents of the texts where paths end."""
+
     def change(nats: Tensor, of: Tensor, step: int) -> Estimate:
         return Estimate.by_document((nats[step] - nats[0]) / LN2, of, length)
 
@@ -274,12 +264,13 @@ def half_of_the_bits(ce: PathCE, documents: Tensor) -> dict[str, Estimate]:
     standard errors.
     """
     middle = len(SHARES) // 2
-    half, random, whole = (
-        document_sums(ce.end[0] - nats, documents)[0]
-        for nats in (ce.end[middle], ce.end_random[middle], ce.end[-1])
-    )
-    gain = Estimate.over_documents(whole)
-    if not gain.mean > 2 * gain.se:
+
+    def gain(nats: Tensor) -> Tensor:
+        return document_sums(ce.end[0] - nats, documents)[0]
+
+    half, random, whole = gain(ce.end[middle]), gain(ce.end_random[middle]), gain(ce.end[-1])
+    of_all_bits = Estimate.over_documents(whole)
+    if not of_all_bits.mean > 2 * of_all_bits.se:
         return {}
     gains = {"half": half, "half_random": random, "half_minus_random": half - random}
     return {name: Estimate.over_documents(part, whole) for name, part in gains.items()}

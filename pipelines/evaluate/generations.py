@@ -1,5 +1,7 @@
-"""Generates samples to look at, on the target task and on text: a few prompts, the same for every
-arm, are continued with numbered pinned z and with fresh z.
+"""Continues a few prompts, the same for every arm, with several z.
+
+`measure_generations`: samples to look at, on the target task and on text, with numbered pinned z
+and with fresh z. `measure_steering`: whether pinned z steer the continuations of text.
 
 Shapes: L prompt tokens, N new tokens, T = L + N, R draws with each z, H latent bits.
 """
@@ -22,7 +24,6 @@ from pipelines.artifacts.packing import held_out
 from pipelines.artifacts.results import Estimate, Generations, Steering
 from pipelines.artifacts.tokens.shards import Shards
 from pipelines.common.rng_streams import Purpose, generator
-from pipelines.config.data import TextData
 from pipelines.config.schema import EvaluationConfig
 from pipelines.evaluate.measurement import Context
 
@@ -45,11 +46,7 @@ LETTERS = Sampling(Purpose.GROUPS, 4, target.PROMPT, target.LENGTH, draws=6)
 TEXT = Sampling(Purpose.TEXT, 3, 32, 96, draws=4, temperature=0.8)
 
 
-def generations_apply(context: Context) -> bool:
-    return context.data.source == "target" or isinstance(context.data, TextData)
-
-
-def measure_generations(context: Context) -> None:
+def measure_generations(context: Context) -> list[Generations]:
     model, seed = context.model, context.settings.seed
     if context.data.source == "target":
         sampling, prompts = LETTERS, letters(seed)
@@ -61,12 +58,14 @@ def measure_generations(context: Context) -> None:
     length = sampling.beginning + sampling.new
     pinned = torch.rand(PINNED, length, width_of(model), generator=of_pinned)
     rng = generator(seed, sampling.purpose, FRESH_Z_AND_TOKENS)
+    samples = []
     for prompt in prompts:
         groups = [
             [decode(ids[len(prompt) :]) for ids in group]
             for group in continuations(model, prompt.to(context.device), pinned, sampling, rng)
         ]
-        context.details.generations.append(Generations(decode(prompt), groups[0], groups[1:]))
+        samples.append(Generations(decode(prompt), groups[0], groups[1:]))
+    return samples
 
 
 def width_of(model: FreeTransformer) -> int:
@@ -124,15 +123,7 @@ def continuations(
     return list(sequences.cpu().split(sampling.draws))
 
 
-# Whether pinned z steer generation: continues the same prompts with several z.
-
-
-def steering_applies(context: Context) -> bool:
-    """Whether the data is text. A baseline counts, too: it shows how far token draws alone lead."""
-    return bool(context.settings.steering_prompts) and isinstance(context.data, TextData)
-
-
-def measure_steering(context: Context) -> None:
+def measure_steering(context: Context) -> Steering:
     model, settings = context.model, context.settings
     prompts = beginnings(context.shards, model.config.context, settings.steering_prompts)
     rng = generator(settings.seed, Purpose.STEERING)
@@ -145,7 +136,7 @@ def measure_steering(context: Context) -> None:
             for p in prompts
         ]
     )
-    context.evaluation.steering = steering_figures(apart, z, rng)
+    return steering_figures(apart, z, rng)
 
 
 def different_codes(bits: int, count: int, rng: Generator) -> Tensor:

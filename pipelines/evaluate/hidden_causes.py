@@ -1,4 +1,11 @@
-"""What z tells about the hidden label, a fair coin, that decides a sequence of some processes."""
+"""What a model tells about the hidden cause of a process's sequence.
+
+`measure_label`: what z says about the fair coin that decides a sequence of some processes.
+`measure_coin`: P(next flip is a one) at each flip of a few held-out sequences: exactly, given the
+coin's hidden side, and by the model, without z or with several. `measure_answers`: how often a
+model generates the end that follows from the rest of a sequence, which is the path of a path-star
+graph, whichever way it is written, or the factors of a product.
+"""
 
 from dataclasses import asdict
 from typing import Any
@@ -21,13 +28,7 @@ from pipelines.config.data import ProcessData
 from pipelines.evaluate.measurement import Context
 from pipelines.host.errors import UserError
 
-
-def label_applies(context: Context) -> bool:
-    """Whether the model has z, and the data a label that it may tell about."""
-    data = context.data
-    if context.model.latent is None or not isinstance(data, ProcessData):
-        return False
-    return PROCESSES[data.source].sample_labelled is not None
+COIN_DRAWS = 4  # of z for each sequence, from the encoder and from the prior
 
 
 def labelled_rows(shards: Shards, data: ProcessData) -> tuple[Tensor, Tensor]:
@@ -48,7 +49,7 @@ def labelled_rows(shards: Shards, data: ProcessData) -> tuple[Tensor, Tensor]:
 
 
 @torch.inference_mode()
-def measure_label(context: Context) -> None:
+def measure_label(context: Context) -> LabelFigures:
     """Measure the information about the label in z, drawn once from the encoder for each held-out
     row that is scored, and in the rows themselves: the most that any z can have.
     """
@@ -70,7 +71,7 @@ def measure_label(context: Context) -> None:
     information = label_information(
         torch.cat(bits), labels[scored], generator(settings.seed, Purpose.PERMUTATIONS)
     )
-    context.evaluation.label = LabelFigures(
+    return LabelFigures(
         **asdict(information.best),
         whole=information.whole,
         per_bit=information.per_bit,
@@ -78,18 +79,8 @@ def measure_label(context: Context) -> None:
     )
 
 
-# P(next flip is a one) at each flip of a few held-out sequences: exactly, given the coin's hidden
-# side, and by the model, without z or with several.
-
-DRAWS = 4  # of z for each sequence, from the encoder and from the prior
-
-
-def coin_applies(context: Context) -> bool:
-    return context.data.source == "coin" and context.model.prefix is None
-
-
 @torch.inference_mode()
-def measure_coin(context: Context) -> None:
+def measure_coin(context: Context) -> list[CoinSequence]:
     """Measure the top, upper-quartile and median sequences by travel of the exact probability."""
     model, device = context.model, context.device
     assert isinstance(context.data, ProcessData)
@@ -99,7 +90,8 @@ def measure_coin(context: Context) -> None:
     chosen = ranked[[0, len(ranked) // 4, len(ranked) // 2]]
     rng = generator(context.settings.seed, Purpose.COIN)
     length, width = model.config.context, model.config.latent_bits
-    of_prior = torch.rand(DRAWS, length, width, generator=rng).to(device)
+    of_prior = torch.rand(COIN_DRAWS, length, width, generator=rng).to(device)
+    sequences = []
     for i in chosen.tolist():
         inputs = rows[i : i + 1, :-1].to(device)
         sequence = CoinSequence(
@@ -111,11 +103,12 @@ def measure_coin(context: Context) -> None:
         if model.latent is None:
             sequence.model = to_list(ones(model, model(inputs).hidden)[0])
         else:
-            copies = inputs.expand(DRAWS, -1)
-            noise = torch.rand(DRAWS, length, width, generator=rng).to(device)
+            copies = inputs.expand(COIN_DRAWS, -1)
+            noise = torch.rand(COIN_DRAWS, length, width, generator=rng).to(device)
             sequence.encoder_z = to_list(ones(model, model(copies, noise=noise).hidden))
             sequence.prior_z = to_list(ones(model, from_prior(model, copies, of_prior).hidden))
-        context.details.coin.append(sequence)
+        sequences.append(sequence)
+    return sequences
 
 
 def ones(model: FreeTransformer, hidden: Tensor) -> Tensor:
@@ -128,15 +121,7 @@ def to_list(values: Tensor) -> Any:
     return values.double().mul(1e4).round().div(1e4).tolist()
 
 
-# How often a model generates the end that follows from the rest of a sequence: the path of a
-# path-star graph, whichever way it is written, or the factors of a product.
-
-
-def answers_apply(context: Context) -> bool:
-    return isinstance(context.data, ProcessData) and bool(PROCESSES[context.data.source].answer)
-
-
-def measure_answers(context: Context) -> None:
+def measure_answers(context: Context) -> Estimate:
     """Measure how often the likeliest tokens are right, all of them, on the scored sequences."""
     model, settings = context.model, context.settings
     answer = PROCESSES[context.data.source].answer
@@ -146,7 +131,7 @@ def measure_answers(context: Context) -> None:
     right = []
     for part in rows.split(rows_at_once(settings.batch_tokens, model.config.context)):
         prompt = part[:, :-answer].to(context.device)
-        written = generate(model, prompt, answer, generator=rng, temperature=0).cpu()
-        right.append((written == part).all(1).double())
+        generated = generate(model, prompt, answer, generator=rng, temperature=0).cpu()
+        right.append((generated == part).all(1).double())
     share = torch.cat(right)
-    context.evaluation.answers_right = Estimate.over_documents(share, torch.ones_like(share))
+    return Estimate.over_documents(share, torch.ones_like(share))

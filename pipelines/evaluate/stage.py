@@ -10,6 +10,7 @@ import torch
 
 from ftmodel.model.free_transformer import FreeTransformer
 from ftmodel.model.objective import collapsed, kl_of_use
+from ftmodel.synthetic import PROCESSES
 from pipelines.artifacts import results
 from pipelines.artifacts.checkpoint import Manifest, load_trained, remove_finished
 from pipelines.artifacts.curve import Curve, read_curve
@@ -18,31 +19,18 @@ from pipelines.artifacts.results import BudgetFigures, Details, EvaluationResult
 from pipelines.artifacts.run_spec import RunSpec
 from pipelines.artifacts.tokens.shards import Shards
 from pipelines.cluster.dispatch import here_or_on_a_worker
-from pipelines.config.data import Data
+from pipelines.config.data import Data, TextData
 from pipelines.config.load import Frozen, freeze
 from pipelines.config.schema import EvaluationConfig
 from pipelines.evaluate import codes, generations, hidden_causes, target
 from pipelines.evaluate.bounds import DocumentScores, results_of, score, with_proposal
-from pipelines.evaluate.measurement import Context, Measurement
+from pipelines.evaluate.measurement import Context
 from pipelines.host.files import write_file
 from pipelines.host.pytorch import full_memory, keep_freed_memory
 from pipelines.host.source_code import code_version
 from pipelines.tracking.sync import sync_stage
 
 FILES = ("evaluation.json", "details.json", "metrics.json")  # in the order of writing
-# besides the bounds, which every model has on any data
-MEASUREMENTS: list[Measurement] = [
-    Measurement(generations.generations_apply, generations.measure_generations),
-    Measurement(target.target_groups_apply, target.measure_target_groups),
-    Measurement(target.target_latent_applies, target.measure_target_latent),
-    Measurement(hidden_causes.answers_apply, hidden_causes.measure_answers),
-    Measurement(hidden_causes.label_applies, hidden_causes.measure_label),
-    Measurement(hidden_causes.coin_applies, hidden_causes.measure_coin),
-    Measurement(codes.bits_apply, codes.measure_bits),
-    Measurement(codes.swap_applies, codes.measure_swap),
-    Measurement(codes.sequence_z_applies, codes.measure_sequence_z),
-    Measurement(generations.steering_applies, generations.measure_steering),
-]
 
 
 def evaluate(
@@ -52,13 +40,36 @@ def evaluate(
     settings: EvaluationConfig,
     device: torch.device,
 ) -> tuple[EvaluationResult, Details]:
-    """Measure all that can be measured of a model on ``data``, whatever its training."""
+    """Measure all that can be measured of a model on ``data``, whatever its training. Every model
+    has bounds. Each measurement draws its random numbers from a stream of its own.
+    """
     scores = score(model, shards, data, settings, device)
     evaluation, details = results_of(scores, settings)
-    context = Context(model, shards, data, settings, device, scores, evaluation, details)
-    for measurement in MEASUREMENTS:
-        if measurement.applies(context):
-            measurement.measure(context)
+    context = Context(model, shards, data, settings, device)
+    has_z = model.latent is not None
+    if isinstance(data, TextData):
+        details.generations = generations.measure_generations(context)
+        if has_z and settings.bit_tokens:
+            evaluation.persistence, details.persistence, details.bits = codes.measure_bits(context)
+        if has_z and settings.swap_tokens:
+            evaluation.swap = codes.measure_swap(context)
+            if model.config.latent.one_code:
+                evaluation.sequence_z = codes.measure_sequence_z(context)
+        if settings.steering_prompts:  # of a baseline: how far token draws alone lead
+            evaluation.steering = generations.measure_steering(context)
+        return evaluation, details
+    if data.source == "target":
+        details.generations = generations.measure_generations(context)
+        evaluation.fresh, evaluation.pinned, details.groups = target.measure_groups(context)
+        if has_z:
+            evaluation.latent, details.latent = target.measure_latent(context, scores)
+    if data.source == "coin" and model.prefix is None:
+        details.coin = hidden_causes.measure_coin(context)
+    process = PROCESSES[data.source]
+    if process.answer:
+        evaluation.answers_right = hidden_causes.measure_answers(context)
+    if has_z and process.sample_labelled is not None:
+        evaluation.label = hidden_causes.measure_label(context)
     return evaluation, details
 
 

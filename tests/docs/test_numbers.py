@@ -70,7 +70,7 @@ NUMBERS = {  # by page: its words with each number in brackets, and the numbers 
         ("bits under (0.001) bits of KL are left out", shown_bits.MIN_KL_BITS),
         ("the (five) places where the encoder is most certain", shown_bits.CONTEXTS),
     ],
-    "measurement/swap": [("Each is the mean over (two) draws of z", codes.SAMPLES)],
+    "measurement/swap": [("Each is the mean over (two) draws of z", codes.SWAP_DRAWS)],
     "measurement/code_per_sequence": [
         ("they differ, (25), (50), (75) and (100) %", *PERCENT),
         ("texts among documents (10,000) times", statistics.PERMUTATIONS),

@@ -13,7 +13,7 @@ from pipelines.artifacts.packing import Chunk
 from pipelines.config.data import TextData
 from pipelines.config.schema import EvaluationConfig
 from pipelines.evaluate import generations
-from pipelines.evaluate.stage import MEASUREMENTS
+from pipelines.evaluate.measurement import Context
 
 BEGINNINGS = [Chunk(i, 0, np.arange(n)) for i, n in enumerate((17, 4, 17, 17))]
 
@@ -58,24 +58,19 @@ def shards():
 
 @pytest.fixture
 def measured(monkeypatch, shards):
-    """Takes a measurement of a model; returns the evaluation and its details."""
+    """Takes a measurement of a model; returns its result."""
 
     def measure(measurement, model, chunks=BEGINNINGS, data=None, **settings):
         for each in (sys.modules[measurement.__module__], generations):
             monkeypatch.setattr(each, "held_out", lambda *_: iter(chunks), raising=False)
-        context = SimpleNamespace(
+        context = Context(
             model=model,
             shards=shards,
             data=data or TextData(),
             settings=EvaluationConfig(**settings),
             device=torch.device("cpu"),
-            evaluation=SimpleNamespace(swap=None, sequence_z=None),
-            details=SimpleNamespace(generations=[], coin=[]),
         )
-        (applies,) = (each.applies for each in MEASUREMENTS if each.measure == measurement)
-        assert applies(context)
-        measurement(context)
-        return context.evaluation, context.details
+        return measurement(context)
 
     return measure
 

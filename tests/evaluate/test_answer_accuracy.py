@@ -33,10 +33,10 @@ def test_an_answer_is_right_if_all_its_tokens_are(measured, monkeypatch, rng, so
     chunks = [Chunk(i, 0, row.numpy()) for i, row in enumerate(rows)]
     model = tiny(0, len(process.symbols), process.row - 1)
     data = ProcessData(source, 8, 8)
-    evaluation, _ = measured(
+    right = measured(
         hidden_causes.measure_answers, model, chunks, data, batch_tokens=3 * model.config.context
     )
-    assert evaluation.answers_right.mean == 0.75
-    assert evaluation.answers_right.se == pytest.approx((0.75 * 0.25 / 7) ** 0.5)
+    assert right.mean == 0.75
+    assert right.se == pytest.approx((0.75 * 0.25 / 7) ** 0.5)
     assert [len(each) for each in prompts] == [3, 3, 2]
     assert torch.equal(torch.cat(prompts), rows[:, :-answer])

@@ -116,10 +116,10 @@ def test_an_encoder_that_says_nothing_has_no_bit_to_show(make_model, chunks, mea
     model = make_model().eval()
     with torch.no_grad():
         model.latent.readout.weight.zero_()
-    evaluation, details = measured(codes.measure_bits, model, chunks)
-    assert details.bits == []
-    assert [excess.bits for excess in details.persistence] == [0] * 17
-    assert list(evaluation.persistence) == [0, 1, 2, 4, 8, 16]
+    persistence, curve, bits = measured(codes.measure_bits, model, chunks)
+    assert bits == []
+    assert [excess.bits for excess in curve] == [0] * 17
+    assert list(persistence) == [0, 1, 2, 4, 8, 16]
 
 
 def test_a_bit_of_a_z_for_many_tokens_is_not_idle_for_its_few_bits_a_token(
@@ -131,7 +131,8 @@ def test_a_bit_of_a_z_for_many_tokens_is_not_idle_for_its_few_bits_a_token(
         model = make_model(latent={"per": per}, context=16).eval()
         with torch.no_grad():
             model.latent.readout.weight.mul_(100)
-        assert len(measured(codes.measure_bits, model, chunks)[1].bits) == shown, (per, least)
+        *_, bits = measured(codes.measure_bits, model, chunks)
+        assert len(bits) == shown, (per, least)
 
 
 def test_an_encoder_that_names_the_token_has_its_information(rng, measured):
@@ -140,6 +141,7 @@ def test_an_encoder_that_names_the_token_has_its_information(rng, measured):
     chunks = [Chunk(i, 0, row.numpy()) for i, row in enumerate(tokens)]
     model = SimpleNamespace(
         latent=SimpleNamespace(prior=UniformPrior(None)),
+        noise_source=SimpleNamespace(width=3),
         prior_logits=lambda *_: None,
         encode=lambda tokens, *_: 30 * (2.0 * (tokens[..., None] >> bit & 1) - 1),
         config=SimpleNamespace(context=16, latent_bits=3, latent_capacity=3, latent=LatentDesign()),
@@ -147,12 +149,12 @@ def test_an_encoder_that_names_the_token_has_its_information(rng, measured):
         positions=lambda *_, **__: None,
         lower=lambda tokens, _: tokens,
     )
-    evaluation, details = measured(codes.measure_bits, model, chunks)
-    at_0, at_1 = evaluation.persistence[0], evaluation.persistence[1]
+    persistence, curve, bits = measured(codes.measure_bits, model, chunks)
+    at_0, at_1 = persistence[0], persistence[1]
     assert at_0.bits == pytest.approx(3, abs=0.05)
     assert at_1.bits == pytest.approx(0, abs=4 * at_1.se)
-    assert at_0 == details.persistence[0]
-    for of_bit in details.bits:
+    assert at_0 == curve[0]
+    for of_bit in bits:
         assert of_bit.read.bits == pytest.approx(1, abs=0.02)
         for value, shown in ((1, of_bit.set), (0, of_bit.unset)):
             assert {int(c.token) >> of_bit.bit & 1 for c in shown} == {value}

@@ -58,12 +58,12 @@ class Speaks:
 def test_the_coin_is_shown_with_z_of_the_encoder_and_z_of_the_prior(monkeypatch, measured):
     monkeypatch.setattr("pipelines.evaluate.hidden_causes.from_prior", Speaks.from_prior)
     model = Speaks()
-    _, details = measured(hidden_causes.measure_coin, model, data=DATA, seed=DATA.seed)
+    sequences = measured(hidden_causes.measure_coin, model, data=DATA, seed=DATA.seed)
     asked = iter(model.asked)
     of_prior = []
     exact = coin_flip.predictive(ROWS)
     ranked = exact.diff(dim=1).abs().sum(1).argsort(descending=True)
-    for sequence, i in zip(details.coin, ranked[[0, N // 4, N // 2]].tolist(), strict=True):
+    for sequence, i in zip(sequences, ranked[[0, N // 4, N // 2]].tolist(), strict=True):
         assert sequence.flips == "".join(coin_flip.SYMBOLS[t] for t in ROWS[i, 1:])
         np.testing.assert_allclose(sequence.exact, exact[i], atol=1e-4)
         assert sequence.side == SIDES[i]

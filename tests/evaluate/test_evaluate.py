@@ -29,6 +29,7 @@ from pipelines.config.data import ProcessData, TextData
 from pipelines.config.load import load_experiment, parse
 from pipelines.config.schema import EvaluationConfig
 from pipelines.evaluate import generations, hidden_causes, stage
+from pipelines.evaluate.measurement import Context
 from pipelines.evaluate.stage import evaluate, headline, measure
 from pipelines.host.errors import UserError
 from pipelines.host.pytorch import device_name
@@ -204,10 +205,8 @@ def leaning(tokens, *_):
 
 
 def told(model, shards, data, **settings):
-    context = SimpleNamespace(model=model, shards=shards, data=data, device=CPU)
-    context.settings, context.evaluation = EvaluationConfig(**settings), SimpleNamespace()
-    hidden_causes.measure_label(context)
-    return context.evaluation.label
+    context = Context(model, shards, data, EvaluationConfig(**settings), CPU)
+    return hidden_causes.measure_label(context)
 
 
 @rejects("hidden_causes.measure_label: «draw()→0.5»", "label information of thresholded bits")

@@ -1,5 +1,6 @@
 """Generations to look at, and the target task's groups, of models whose answers are known."""
 
+from functools import partial
 from math import log
 
 import pytest
@@ -20,13 +21,7 @@ SETTINGS = EvaluationConfig(groups=12, group_size=5)
 
 @pytest.fixture
 def of_letters(measured):
-    def taken(model, **settings):
-        data = ProcessData("target")
-        return measured(generations.measure_generations, model, data=data, **settings)[
-            1
-        ].generations
-
-    return taken
+    return partial(measured, generations.measure_generations, data=ProcessData("target"))
 
 
 @rejects("generations.continuations: dim=0)«→.uniform_()»", "a pinned z that each generation draws")
@@ -78,10 +73,10 @@ def test_where_several_tokens_read_a_z_that_of_the_prompt_is_pinned_too(noises, 
 
 def test_text_is_continued_from_its_held_out_beginnings(measured):
     """One prompt is shorter, of a short chunk; all fit the context."""
-    _, details = measured(generations.measure_generations, tiny(vocab_size=256, context=16))
+    samples = measured(generations.measure_generations, tiny(vocab_size=256, context=16))
     prompts = ["0,1,2,3,4,5,6,7", "0,1,2", "0,1,2,3,4,5,6,7"]
-    assert [e.prompt for e in details.generations] == prompts
-    for e, length in zip(details.generations, (8, 3, 8), strict=True):
+    assert [e.prompt for e in samples] == prompts
+    for e, length in zip(samples, (8, 3, 8), strict=True):
         texts = [text for group in (e.fresh, *e.pinned) for text in group]
         assert len(texts) == 28
         assert {len(text.split(",")) for text in texts} == {17 - length}

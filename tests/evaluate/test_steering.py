@@ -1,5 +1,7 @@
 """Steering: pinned z of continuations, and what is the same for all of them."""
 
+from functools import partial
+
 import pytest
 import torch
 
@@ -10,9 +12,7 @@ from tests.support.mutants import rejects
 
 @pytest.fixture
 def figures_of(measured):
-    return lambda model, **settings: (
-        measured(generations.measure_steering, model, **settings)[0].steering
-    )
+    return partial(measured, generations.measure_steering)
 
 
 @pytest.fixture

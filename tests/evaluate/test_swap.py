@@ -13,40 +13,54 @@ from ftmodel.designs.hinge import LN2
 from ftmodel.inference.swap import SHARES, PathCE, SwappedCE
 from pipelines.config.data import ProcessData, TextData
 from pipelines.config.schema import EvaluationConfig
-from pipelines.evaluate import codes, generations, hidden_causes
+from pipelines.evaluate import codes, generations, hidden_causes, stage, target
 from pipelines.evaluate.codes import half_of_the_bits, of_one_length, path, swap_figures
 from tests.evaluate.conftest import chunk
 from tests.support.mutants import rejects
 
 SEQUENCE = {"latent": {"per": "sequence"}}
+MEASUREMENTS = dict.fromkeys(  # what they return
+    ("measure_answers", "measure_coin", "measure_generations", "measure_label"), None
+) | {
+    "measure_bits": (None,) * 3,
+    "measure_groups": (None,) * 3,
+    "measure_latent": (None,) * 2,
+    "measure_sequence_z": None,
+    "measure_steering": None,
+    "measure_swap": None,
+}
 
 
 @pytest.mark.parametrize(
-    ("condition", "shape", "setting"),
+    ("measurement", "shape", "setting"),
     [
-        (codes.bits_apply, {}, "bit_tokens"),
-        (codes.swap_applies, {}, "swap_tokens"),
-        (codes.sequence_z_applies, SEQUENCE, "swap_tokens"),
-        (generations.steering_applies, {}, "steering_prompts"),
+        ("measure_bits", {}, "bit_tokens"),
+        ("measure_swap", {}, "swap_tokens"),
+        ("measure_sequence_z", SEQUENCE, "swap_tokens"),
+        ("measure_steering", {}, "steering_prompts"),
     ],
 )
-def test_not_on_processes_nor_where_it_is_turned_off(make_model, condition, shape, setting):
+def test_not_on_processes_nor_where_it_is_turned_off(
+    make_model, monkeypatch, measurement, shape, setting
+):
     """Nor of baselines, but for steering: how far draws of tokens alone drive texts apart."""
+    taken = {"score": Mock(), "results_of": Mock(return_value=(Mock(), Mock()))}
+    for module in (stage, codes, generations, hidden_causes, target):
+        for name in vars(module).keys() & {*taken, *MEASUREMENTS}:
+            taken.setdefault(name, Mock(return_value=MEASUREMENTS.get(name)))
+            monkeypatch.setattr(module, name, taken[name])
 
     def applies(data=None, latent_bits=3, shape=shape, **settings):
-        return condition(
-            SimpleNamespace(
-                model=make_model(latent_bits=latent_bits, **shape),
-                data=data or TextData(),
-                settings=EvaluationConfig(**settings),
-            )
-        )
+        taken[measurement].reset_mock()
+        model = make_model(latent_bits=latent_bits, **shape)
+        stage.evaluate(model, Mock(), data or TextData(), EvaluationConfig(**settings), Mock())
+        return taken[measurement].called
 
     assert applies()
     assert not applies(ProcessData("target")) and not applies(ProcessData("coin"))
     assert not applies(**{setting: 0})
-    assert applies(latent_bits=0, shape={}) == (condition is generations.steering_applies)
-    assert applies(shape={}) == (condition is not codes.sequence_z_applies)
+    assert applies(latent_bits=0, shape={}) == (measurement == "measure_steering")
+    assert applies(shape={}) == (measurement != "measure_sequence_z")
 
 
 class Asked(Exception):
@@ -111,7 +125,7 @@ def test_figures_are_bits_per_token_over_documents():
 def test_a_decoder_that_reads_z_is_measured_and_repeatably(make_model, measured, monkeypatch):
     def of(**settings):
         chunks = [chunk(d, 16, i) for i, d in enumerate((0, 0, 1, 2, 3))]
-        return measured(codes.measure_swap, make_model().eval(), chunks, **settings)[0].swap
+        return measured(codes.measure_swap, make_model().eval(), chunks, **settings)
 
     first = of()
     assert first.texts == 5 and first.other_minus_own.mean != 0
@@ -126,12 +140,10 @@ def test_a_decoder_that_reads_z_is_measured_and_repeatably(make_model, measured,
 
 def test_a_single_document_has_nobody_to_swap_with_which_is_said(make_model, measured, capsys):
     chunks = [chunk(4, 16), chunk(4, 16)]
-    assert measured(codes.measure_swap, make_model().eval(), chunks, swap_tokens=32)[0].swap is None
+    assert measured(codes.measure_swap, make_model().eval(), chunks, swap_tokens=32) is None
     assert "evaluation.swap_tokens=32 are of one document" in capsys.readouterr().err
     chunks = [chunk(4, 16), chunk(5, 16)]
-    assert (
-        measured(codes.measure_swap, make_model().eval(), chunks, swap_tokens=32)[0].swap.texts == 2
-    )
+    assert measured(codes.measure_swap, make_model().eval(), chunks, swap_tokens=32).texts == 2
 
 
 @pytest.fixture
@@ -141,7 +153,7 @@ def figures_of(make_model, measured, monkeypatch):
 
     def figures(chunks, **settings):
         model = make_model(latent={"per": "sequence"})
-        return measured(codes.measure_sequence_z, model, chunks, **settings)[0].sequence_z
+        return measured(codes.measure_sequence_z, model, chunks, **settings)
 
     return figures
 

@@ -125,7 +125,7 @@ def test_the_gap_of_the_elbo_is_in_bits(monkeypatch):
         target, "latent_figures", lambda *told: given.append(told[-1]) or (None, None)
     )
     scores = SimpleNamespace(elbo=torch.tensor([3.0, 5.0]), exact=torch.tensor([1.0, 2.0]))
-    target.measure_target_latent(Mock(scores=scores))
+    target.measure_latent(Mock(), scores)
     assert given == pytest.approx([2.5 / log(2)])
 
 
