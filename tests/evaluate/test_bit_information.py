@@ -141,7 +141,6 @@ def test_an_encoder_that_names_the_token_has_its_information(rng, measured):
     chunks = [Chunk(i, 0, row.numpy()) for i, row in enumerate(tokens)]
     model = SimpleNamespace(
         latent=SimpleNamespace(prior=UniformPrior(None)),
-        noise_source=SimpleNamespace(width=3),
         prior_logits=lambda *_: None,
         encode=lambda tokens, *_: 30 * (2.0 * (tokens[..., None] >> bit & 1) - 1),
         config=SimpleNamespace(context=16, latent_bits=3, latent_capacity=3, latent=LatentDesign()),
