@@ -138,36 +138,32 @@ def compare(arms: list[Arm]) -> list[Comparison]:
     ]
 
 
-# Compares arms with the plain baseline at each token budget and over the last third of training.
-#
-# Bounds of single documents are kept for the final budget alone. At the others the error of a
-# difference over documents is not known, and only seeds decide what counts.
-
-
 @dataclass(frozen=True)
-class Cell:
-    """An arm's bound, with mean and spread over its seeds."""
+class BudgetBound:
+    """An arm's bound at a token budget, or over the last third of training. Bounds of single
+    documents are kept for the final budget alone, so at the others only seeds decide what counts.
+    """
 
     bound: OverSeeds
     note: str  # what kind of figure it is; may be empty
     difference: Comparison | None  # from the plain baseline
 
 
-Column = dict[str, Cell]  # by arm
+BoundsByArm = dict[str, BudgetBound]
 
 
 @dataclass(frozen=True)
 class BudgetTable:
     """Arms on one data set, a column for each budget and one for the last third of training."""
 
-    columns: dict[str, Column]  # by their heads
+    columns: dict[str, BoundsByArm]  # by their heads
     arms: list[Arm]
 
     @property
     def by_seeds(self) -> list[Comparison]:
         """Comparisons that only seeds decide, so none of the final bounds."""
-        cells = [cell for column in self.columns.values() for cell in column.values()]
-        return [c.difference for c in cells if c.difference and c.difference.documents is None]
+        found = [each.difference for column in self.columns.values() for each in column.values()]
+        return [each for each in found if each and each.documents is None]
 
 
 def budget_table(arms: list[Arm], comparisons: list[Comparison]) -> BudgetTable:
@@ -178,7 +174,7 @@ def budget_table(arms: list[Arm], comparisons: list[Comparison]) -> BudgetTable:
     return BudgetTable(columns | {"mean of the last third": over_last_third(arms)}, arms)
 
 
-def at_budget(arms: list[Arm], tokens: int, comparisons: list[Comparison]) -> Column:
+def at_budget(arms: list[Arm], tokens: int, comparisons: list[Comparison]) -> BoundsByArm:
     """The column for a budget, with the arms all of whose seeds have it."""
     bounds: dict[str, list[Estimate]] = {}
     notes = {}
@@ -193,14 +189,14 @@ def at_budget(arms: list[Arm], tokens: int, comparisons: list[Comparison]) -> Co
     }
     differences = from_plain(arms, bounds, arms[0].unit) | final
     return {
-        name: Cell(over_seeds(each), notes[name], differences.get(name))
+        name: BudgetBound(over_seeds(each), notes[name], differences.get(name))
         for name, each in bounds.items()
     }
 
 
-def over_last_third(arms: list[Arm]) -> Column:
+def over_last_third(arms: list[Arm]) -> BoundsByArm:
     """The column of means over the last third, compared if over the same budgets, at least two."""
-    column: Column = {}
+    column: BoundsByArm = {}
     groups = grouped(arms, lambda arm: late_tokens(run.evaluation.budgets for run in arm.runs))
     for budgets, group in groups.items():
         bounds = {arm.name: arm.last_third for arm in group}
@@ -209,15 +205,13 @@ def over_last_third(arms: list[Arm]) -> Column:
         several = len(budgets) > 1
         differences = from_plain(group, bounds, group[0].unit) if several else {}
         column |= {
-            name: Cell(over_seeds(each), note, differences.get(name))
+            name: BudgetBound(over_seeds(each), note, differences.get(name))
             for name, each in bounds.items()
         }
     return column
 
 
-# Compares designs of the latent with their model's own, in otherwise equal Free Transformers.
-
-NAMES = {
+NAMES = {  # of settings of the latent
     "latent_bits": "H",
     "latent_block": "block",
     "latent.encoder_layers": "encoder blocks",
@@ -266,14 +260,14 @@ def designs(arms: Sequence[Arm]) -> list[Designs]:
     return groups
 
 
-# What z is worth to each Free Transformer: what its KL buys, in bits per token.
-
 NEGLIGIBLE = 0.05  # share of the KL
 NO_KL = 0.005  # bits per token, for a κ of 1 and more
 
 
 @dataclass(frozen=True)
 class UseOfZ:
+    """What z is worth to a Free Transformer: what its KL buys, in bits per token."""
+
     arm: Arm
     baseline: Arm | None  # the plain one of the same data, model and token budget
     kl: Estimate

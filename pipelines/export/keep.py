@@ -2,7 +2,6 @@
 
 import re
 import shlex
-import shutil
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -24,12 +23,12 @@ from pipelines.config.compose import compose_config
 from pipelines.config.load import PARAMS, load_experiment
 from pipelines.config.schema import Experiment
 from pipelines.host.errors import UserError
-from pipelines.host.files import checkpoint_path, report_folder
+from pipelines.host.files import checkpoint_path
+from pipelines.report.blocks import Section, figures, markdown_of
+from pipelines.report.expectation import outcome_blocks, question_blocks
+from pipelines.report.page import Report, report_on, save_figure
 from pipelines.tracking.sync import register_model
 
-# a section of report.md: its title, its name in a comment, and what follows until the next
-SECTION = r"^## ([^\n]+)\n<!-- (\w+) -->\n(.*?)(?=^## [^\n]+\n<!-- |\Z)"
-STATED = r"<!-- stated -->\n+(.*?\n)\n*<!-- /stated -->"  # its question and expectations
 README = """\
 # Part of the report, experiment `{name}`
 
@@ -105,24 +104,24 @@ def hours(seconds: float) -> str:
     return f"{minutes // 60}:{minutes % 60:02d}:{rest:02d}"
 
 
-def report_sections(report: Path, names: Sequence[str]) -> tuple[str, list[Path]]:
-    """The statement and these sections of report.md, and their pictures; raises UserError."""
-    try:
-        text = (report / "report.md").read_text(encoding="utf-8")
-    except FileNotFoundError as error:
-        raise UserError(f"{error.filename} is missing: `dvc repro report` makes it") from None
-    sections = {
-        part[2]: f"## {part[1]}\n{part[3].rstrip()}"
-        for part in re.finditer(SECTION, text, re.MULTILINE | re.DOTALL)
-    }
+def chosen_sections(report: Report, names: Sequence[str]) -> list[Section]:
+    """The sections of these names; raises UserError if there is none."""
+    sections = {section.name: section for section in report.sections}
     for name in names:
         if name not in sections:
             raise UserError(f"--section: {name!r} is not one of {', '.join(sections)}")
-    statements = re.findall(STATED, text, re.DOTALL)
-    chosen = "\n\n".join((*map(str.rstrip, statements), *(sections[name] for name in names)))
-    pictures = [report / path for path in re.findall(r"\]\((figures/\w+\.png)\)", chosen)]
-    chosen = re.sub(r"\[\w+ in MLflow\]\(.*\)\n\n", "", chosen)  # on this machine alone
-    return chosen.replace("](figures/", "]("), pictures
+    return [sections[name] for name in names]
+
+
+def content_of(report: Report, sections: list[Section], docs: str) -> str:
+    """The statement and these sections in Markdown, with pictures beside it. ``docs``: where the
+    documentation lies from there.
+    """
+    stated = [*question_blocks(report.stated), *outcome_blocks(report.stated)]
+    parts = [markdown_of(stated)] if stated else []
+    parts += [f"## {each.title}\n\n{markdown_of(each.body)}" for each in sections]
+    content = "\n\n".join(parts)
+    return content.replace("](figures/", "](").replace("](../../docs/", f"]({docs}/")
 
 
 def readme(experiment: Experiment, runs: list[RunResults], content: str, folder: str) -> str:
@@ -179,15 +178,16 @@ def main(folder: str | None = None, register: bool = False, section: Sequence[st
 
 
 def keep_report(target: Path, names: Sequence[str]) -> None:
+    """Write sections of the report, without its links to this machine's MLflow."""
     experiment = load_experiment()
-    report = report_folder(experiment.name)
-    content, files = report_sections(report, names)
-    content = content.replace("](../../docs/", f"]({relpath('docs', target)}/")
     runs = read_runs(experiment)
+    report = report_on(experiment, runs)
+    sections = chosen_sections(report, names)
+    content = content_of(report, sections, relpath("docs", target))
     arguments = " ".join((str(target), *(f"--section {name}" for name in names)))
     text = readme(experiment, runs, content, arguments)
     target.mkdir(parents=True, exist_ok=True)
-    for path in files:
-        shutil.copyfile(path, target / path.name)
+    for picture in figures([block for section in sections for block in section.blocks]):
+        save_figure(picture, target)
     (target / "README.md").write_text(text, encoding="utf-8")
     print(target / "README.md")

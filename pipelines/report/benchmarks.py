@@ -1,14 +1,22 @@
-"""Tables 1 to 3 of the paper: benchmarks of baselines and Free Transformers, final and over the
-last third of training.
+"""Benchmarks: the scores that the paper prints, and those of an experiment's arms.
+
+Tables 1 to 3 of the paper have scores of baselines and Free Transformers, of final models and over
+the last third of training. Here, the arms of a family are compared with its plain baseline, task by
+task, by the rule of ftmodel/analysis/differences.py. Spreads over seeds are pooled over the family
+on the same task.
+
+Of several answers to a prompt, pass@k is compared in the same way: a Free Transformer's answers,
+drawn in one way, with the plain baseline's, drawn at the same temperature. A random prefix varies
+as z does. Nothing else is judged. The share of distinct answers is neither good nor bad, the ways
+of an arm share its models, and all answers of a baseline's likeliest tokens would be the same one.
 """
 
 import csv
 import re
 from collections import defaultdict
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import partial
 from math import hypot, log, nan
 
 import torch
@@ -76,13 +84,14 @@ class PaperTable:
 
 def read_tables() -> list[PaperTable]:
     tables = []
-    for name, about in FILES.items():
-        with open(FOLDER / name, encoding="utf-8", newline="") as file:
+    for file_name, (name, parameters, tokens) in FILES.items():
+        with open(FOLDER / file_name, encoding="utf-8", newline="") as file:
             rows = list(csv.DictReader(file))
         for when in ("", "_final", "_last_third"):
             if f"baseline{when}" in rows[0]:
                 scores = {row["benchmark"]: read_scores(row, when) for row in rows}
-                tables.append(PaperTable(*about, when == "_last_third", scores))
+                late = when == "_last_third"
+                tables.append(PaperTable(name, parameters, tokens, late, scores))
     return tables
 
 
@@ -91,12 +100,10 @@ def read_scores(row: dict[str, str], when: str) -> PaperScores:
     found = (re.fullmatch(rf"ft(_([\d/]+)bit{when})", column) for column in row)
     columns = {float(Fraction(match[2])): match[1] for match in found if match}
     return PaperScores(
-        row["metric"],
-        float(row[f"baseline{when}"]),
-        *(
-            {kappa: float(row[kind + column]) for kappa, column in columns.items()}
-            for kind in ("ft", "rel")
-        ),
+        metric=row["metric"],
+        baseline=float(row[f"baseline{when}"]),
+        free={kappa: float(row[f"ft{column}"]) for kappa, column in columns.items()},
+        relative={kappa: float(row[f"rel{column}"]) for kappa, column in columns.items()},
     )
 
 
@@ -117,12 +124,7 @@ def nearest(
     return min(fitting, key=lambda table: table.distance(parameters, tokens), default=None)
 
 
-# Compares the arms of a family with its plain baseline on the benchmarks of their suite.
-#
-# Differences count by the rule of ftmodel/analysis/differences.py, with the spread over seeds
-# pooled over the family on the same task.
-
-# the same where scores may be compared
+# two runs' scores may be compared where these are the same
 CONDITIONS = ("task", "metric", "shots", "version", "documents", "sources")
 
 
@@ -135,6 +137,17 @@ class Task(TaskResult):
     @property
     def name(self) -> str:
         return paper_name(self.key)
+
+
+@dataclass(frozen=True)
+class SeedScore:
+    """A run's score on a task: a benchmark's own, or pass@k of answers drawn in one way."""
+
+    value: Estimate
+    documents: list[float]  # the score of each document; empty if not stored
+
+
+Measured = dict[str, list[SeedScore]]  # scores of each seed, by arm
 
 
 @dataclass(frozen=True)
@@ -214,16 +227,16 @@ class Benchmarks:
 def benchmarks(arms: list[Arm]) -> list[Benchmarks]:
     """Benchmarks of each family, with the arms all of whose runs were scored on a suite."""
     scored = [arm for arm in arms if all(run.suite is not None for run in arm.runs)]
-    return [of_family(family) for family in families(scored)]
+    return [family_benchmarks(family) for family in families(scored)]
 
 
-def of_family(arms: list[Arm]) -> Benchmarks:
+def family_benchmarks(arms: list[Arm]) -> Benchmarks:
     tasks: dict[str, Task] = {}
     for run in (run for arm in arms for run in arm.runs):
         for key, result in suite_of(run).tasks.items():
             tasks.setdefault(key, Task(**vars(result), key=key))
-    final = {key: scores(arms, task, late=False) for key, task in tasks.items()}
-    late = {key: scores(arms, task, late=True) for key, task in tasks.items()}
+    final = {key: final_scores(arms, task) for key, task in tasks.items()}
+    late = {key: late_scores(arms, task) for key, task in tasks.items()}
     late = {key: by_arm for key, by_arm in late.items() if by_arm}
     return Benchmarks(arms, list(tasks.values()), final, late)
 
@@ -233,7 +246,7 @@ def suite_of(run: RunResults) -> SuiteResults:
     return run.suite
 
 
-def alike(run: RunResults, task: Task) -> bool:
+def scored_alike(run: RunResults, task: Task) -> bool:
     """Whether the run was scored on the task, and in the same way as the others."""
     result = suite_of(run).tasks.get(task.key)
     return result is not None and all(
@@ -241,76 +254,90 @@ def alike(run: RunResults, task: Task) -> bool:
     )
 
 
-def scores(arms: list[Arm], task: Task, late: bool) -> dict[str, Score]:
-    """Scores by arm. ``late``: means over the last third, compared if over the same budgets."""
-    values: dict[str, list[Estimate]] = {}
-    for arm in (arm for arm in arms if all(alike(run, task) for run in arm.runs)):
-        final = [score_of(suite_of(run).tasks[task.key]) for run in arm.runs]
-        of_seeds = late_values(arm, task) if late else final
-        if len(of_seeds) == len(arm.runs):
-            values[arm.name] = of_seeds
-    error = partial(score_error, task=task, values=values, late=late)
-    differences: dict[str, Comparison] = {}
-    if not late:
-        differences = from_plain(arms, values, task.metric, error)
-    else:
-        groups = grouped(arms, lambda arm: late_tokens(suite_of(run).budgets for run in arm.runs))
-        for group in (group for budgets, group in groups.items() if budgets):
-            differences |= from_plain(group, values, task.metric, error)
+def measured(
+    arms: list[Arm], task: Task, score: Callable[[Arm, RunResults], SeedScore | None]
+) -> Measured:
+    """The scores of arms all of whose runs have one and were scored alike."""
+    found: Measured = {}
+    for arm in (arm for arm in arms if all(scored_alike(run, task) for run in arm.runs)):
+        seeds = [each for run in arm.runs if (each := score(arm, run))]
+        if len(seeds) == len(arm.runs):
+            found[arm.name] = seeds
+    return found
+
+
+def final_scores(arms: list[Arm], task: Task) -> dict[str, Score]:
+    def final(arm: Arm, run: RunResults) -> SeedScore:
+        documents = run.suite_scores.get(task.key, [])
+        return SeedScore(estimate_of(suite_of(run).tasks[task.key]), documents)
+
+    return compare_scores(arms, task, measured(arms, task, final))
+
+
+def late_scores(arms: list[Arm], task: Task) -> dict[str, Score]:
+    """Means over the last third, compared between arms with the same budgets there. A single budget
+    is the final model, so it is left out. The same documents score all budgets, so the error of
+    their mean is at most the mean error.
+    """
+
+    def late(arm: Arm, run: RunResults) -> SeedScore | None:
+        budgets = in_last_third(suite_of(run).budgets)
+        if len(budgets) < 2 or any(task.key not in budget.tasks for budget in budgets):
+            return None
+        return SeedScore(over_seeds([estimate_of(each.tasks[task.key]) for each in budgets]), [])
+
+    found = measured(arms, task, late)
+    by_budgets = grouped(arms, lambda arm: late_tokens(suite_of(run).budgets for run in arm.runs))
+    scores: dict[str, Score] = {}
+    for budgets, group in by_budgets.items():
+        names = {arm.name for arm in group}
+        in_group = {name: seeds for name, seeds in found.items() if name in names}
+        scores |= compare_scores(group if budgets else [], task, in_group)
+    return {name: scores[name] for name in found}
+
+
+def compare_scores(arms: list[Arm], task: Task, found: Measured) -> dict[str, Score]:
+    """Scores by arm, and how those of ``arms`` differ from the plain baseline's."""
+    values = {name: [seed.value for seed in seeds] for name, seeds in found.items()}
+
+    def error(arm: Arm, other: Arm) -> DocumentError:
+        return score_error(task, found[arm.name], found[other.name])
+
+    differences = from_plain(arms, values, task.metric, error)
     return {
         name: Score(over_seeds(each), differences.get(name), task.higher_is_better)
         for name, each in values.items()
     }
 
 
-def score_error(
-    arm: Arm, other: Arm, task: Task, values: dict[str, list[Estimate]], late: bool
-) -> DocumentError:
-    """Error over documents of the difference between two arms' scores, ``values``: document by
-    document, if the scores of each are stored. Otherwise both errors are added as if the documents
-    were different, which is rather too large: what is hard for one arm is hard for the other, and a
-    seed's noise on a document counts in the error over seeds as well.
+def score_error(task: Task, seeds: list[SeedScore], others: list[SeedScore]) -> DocumentError:
+    """Error over documents of the difference between two arms' scores: document by document, if the
+    scores of each are stored. Otherwise both errors are added as if the documents were different,
+    which is rather too large: what is hard for one arm is hard for the other, and a seed's noise on
+    a document counts in the error over seeds as well.
     """
-    stored = [[run.suite_scores.get(task.key, []) for run in each.runs] for each in (arm, other)]
-    if late or any(len(scores) != task.documents for of_arm in stored for scores in of_arm):
-        errors = [over_seeds(values[each.name]).se for each in (arm, other)]
+    if any(len(seed.documents) != task.documents for seed in [*seeds, *others]):
+        errors = [over_seeds([seed.value for seed in each]).se for each in (seeds, others)]
         return DocumentError(hypot(*errors), task.documents - 1)
-    return document_error(*(torch.tensor(each, dtype=torch.float64) for each in stored))
+    first, second = (
+        torch.tensor([seed.documents for seed in each], dtype=torch.float64)
+        for each in (seeds, others)
+    )
+    return document_error(first, second)
 
 
-def score_of(score: TaskScore) -> Estimate:
+def estimate_of(score: TaskScore) -> Estimate:
     return Estimate(score.value, nan if score.se is None else score.se)
 
 
-def late_values(arm: Arm, task: Task) -> list[Estimate]:
-    """Mean over the last third for each seed with several budgets; one alone is the final model.
-
-    The same documents score all budgets, so the error of their mean is at most the mean error.
-    """
-    return [
-        over_seeds([score_of(budget.tasks[task.key]) for budget in late])
-        for late in (in_last_third(suite_of(run).budgets) for run in arm.runs)
-        if len(late) > 1 and all(task.key in budget.tasks for budget in late)
-    ]
-
-
-# Several answers to each prompt of a benchmark: pass@k and the share of distinct answers, by what
-# varies between them.
-#
-# pass@k is compared like any benchmark (table.py): a Free Transformer's answers, drawn in one way,
-# with the plain baseline's, drawn at the same temperature. A random prefix varies as z does.
-# Nothing else is judged: the share of distinct answers is neither good nor bad, the ways within an
-# arm share their models, and all answers of a baseline's likeliest tokens would be the same one.
-
-
 @dataclass(frozen=True)
-class Row:
+class SampledArm:
     """An arm's answers, drawn in one way."""
 
     arm: Arm
     sampling: Sampling
-    pass_at: list[Score]  # for each k
-    distinct: Score
+    pass_at: dict[int, Score]  # by k
+    distinct: OverSeeds  # share of answers
 
     @property
     def varies(self) -> str:
@@ -323,25 +350,25 @@ class SampledTask:
     """A benchmark with several answers to each prompt."""
 
     task: Task
-    samples: int  # n
+    samples: int  # n, answers to a prompt
     ks: list[int]
-    rows: list[Row]
+    rows: list[SampledArm]
 
     @property
     def compared(self) -> list[Score]:
         """Scores with a verdict."""
-        return [score for row in self.rows for score in row.pass_at if score.compared]
+        return [score for row in self.rows for score in row.pass_at.values() if score.compared]
 
 
 def sampled_tasks(family: Benchmarks) -> list[SampledTask]:
     """Tasks with several answers, without ways that some seed lacks or has fewer answers for."""
     tables = []
     for task in family.tasks:
-        known = [each for run in family.runs for each in sampled(run, task)]
+        known = [each for run in family.runs for each in sampled_scores(run, task)]
         if known:
             n, ks = known[0].samples, [*known[0].pass_at]
             ways = dict.fromkeys(each.sampling for each in known)
-            rows = [row for way in ways for row in way_rows(family.arms, task, way, n, ks)]
+            rows = [row for way in ways for row in sampled_arms(family.arms, task, way, n, ks)]
             order = [*Varied]
             rows.sort(
                 key=lambda row: (family.arms.index(row.arm), order.index(row.sampling.varied))
@@ -350,45 +377,40 @@ def sampled_tasks(family: Benchmarks) -> list[SampledTask]:
     return tables
 
 
-def way_rows(arms: list[Arm], task: Task, sampling: Sampling, n: int, ks: list[int]) -> list[Row]:
-    """A row for each arm whose answers were drawn in this way."""
-    figures = [*(f"pass_at_{k}" for k in ks), "distinct"]
-    *by_k, distinct = (as_benchmark(arms, task, sampling, n, figure) for figure in figures)
+def sampled_arms(
+    arms: list[Arm], task: Task, sampling: Sampling, n: int, ks: list[int]
+) -> list[SampledArm]:
+    """The arms whose answers were drawn in this way; a plain baseline can only vary tokens."""
+    pass_at = {
+        k: compare_scores(arms, task, sampled(arms, task, sampling, n, f"pass_at_{k}")) for k in ks
+    }
+    distinct = sampled(arms, task, sampling, n, "distinct")
     return [
-        Row(
+        SampledArm(
             arm,
             sampling,
-            [each[arm.name] for each in by_k],
-            replace(distinct[arm.name], difference=None),
+            {k: by_arm[arm.name] for k, by_arm in pass_at.items()},
+            over_seeds([seed.value for seed in distinct[arm.name]]),
         )
         for arm in arms
         if arm.name in distinct and (arm.samples_noise or sampling.varied is Varied.tokens)
     ]
 
 
-def as_benchmark(
-    arms: list[Arm], task: Task, sampling: Sampling, n: int, figure: str
-) -> dict[str, Score]:
-    """Benchmark scores, by arm, of a figure of answers drawn in this way; baselines vary tokens."""
-    tokens = replace(sampling, varied=Varied.tokens)
-    scored = []
-    for arm in arms:
-        way = sampling if arm.samples_noise else tokens
-        scored.append(Arm(arm.name, [scored_by(run, task, way, n, figure) for run in arm.runs]))
-    return scores(scored, task, late=False)
+def sampled(arms: list[Arm], task: Task, sampling: Sampling, n: int, figure: str) -> Measured:
+    """A figure of n answers drawn in this way, or of a plain baseline's at the same temperature."""
+
+    def score(arm: Arm, run: RunResults) -> SeedScore | None:
+        way = sampling if arm.samples_noise else replace(sampling, varied=Varied.tokens)
+        documents = run.suite_scores.get(sampled_key(task.key, way, figure), [])
+        for each in sampled_scores(run, task):
+            if each.sampling == way and each.samples == n and figure in each.figures():
+                return SeedScore(estimate_of(each.figures()[figure]), documents)
+        return None
+
+    return measured(arms, task, score)
 
 
-def scored_by(run: RunResults, task: Task, sampling: Sampling, n: int, figure: str) -> RunResults:
-    """The run with the figure as its score on the task, or with no score if it lacks the figure."""
-    suite, tasks = suite_of(run), {}
-    for each in sampled(run, task):
-        if each.sampling == sampling and each.samples == n and figure in each.figures():
-            score = each.figures()[figure]
-            tasks[task.key] = replace(suite.tasks[task.key], value=score.value, se=score.se)
-    documents = run.suite_scores.get(sampled_key(task.key, sampling, figure), [])
-    return replace(run, suite=replace(suite, tasks=tasks), suite_scores={task.key: documents})
-
-
-def sampled(run: RunResults, task: Task) -> list[SampledScore]:
+def sampled_scores(run: RunResults, task: Task) -> list[SampledScore]:
     result = suite_of(run).tasks.get(task.key)
     return result.sampled if result else []

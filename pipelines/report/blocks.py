@@ -1,18 +1,94 @@
-"""The blocks of a section. markdown.py writes them; html.py makes a page of the Markdown."""
+"""What a report is made of, and Markdown made of it.
+
+Sections return blocks: text, tables, pictures and samples. A table's cells keep a number apart from
+its error, further notes and a verdict, because Markdown writes them side by side and a page
+(html.py) prints all but the number small. Texts that explain a part come from docs/report.md.
+"""
 
 import html
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 
 from matplotlib.figure import Figure
 
-from pipelines.host.errors import printable
+from pipelines.host.errors import UserError, printable
 from pipelines.host.files import ROOT
 
-BELOW = "↳ "  # begins the name of a row that belongs to the row above it
-NOT_COMPARABLE = " (not comparable)"  # ends the head of a column that arms may not be compared by
+
+@dataclass(frozen=True)
+class Verdict:
+    """A word that judges a difference. It is bold, and in colour on a page, if it counts."""
+
+    word: str  # empty: nobody judges the change
+    counts: bool = False
+    change: str = ""  # in percent
+    reason: str = ""
+
+    def __str__(self) -> str:
+        if self.counts:
+            said = f"**{self.emphasized}**"
+        elif self.change and self.word:
+            said = f"{self.change} ({self.word})"
+        else:
+            said = self.change or self.word
+        return f"{said} ({self.reason})" if self.reason else said
+
+    @property
+    def emphasized(self) -> str:
+        """What is bold if the verdict counts."""
+        return f"{self.change} {self.word}" if self.change else self.word
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A number in a table. Columns that have nothing else are aligned on the right."""
+
+    value: str  # as it is printed
+    error: str = ""  # ± 0.0100, or a range in parentheses
+    notes: tuple[str, ...] = ()
+    verdict: Verdict | None = None
+
+    def __str__(self) -> str:
+        number = f"{self.value} {self.error}" if self.error else self.value
+        said = ", ".join((number, *self.notes))
+        if not self.verdict:
+            return said
+        return f"{said}{': ' if self.verdict.reason else '; '}{self.verdict}"
+
+
+MISSING = Cell("–")
+
+
+@dataclass(frozen=True)
+class Name:
+    """A row's name."""
+
+    words: str
+    tag: str = ""  # a warning
+    below: bool = False  # whether the row belongs to the one above it
+
+    def __str__(self) -> str:
+        tagged = f"{self.words} **({self.tag})**" if self.tag else self.words
+        return f"↳ {tagged}" if self.below else tagged
+
+
+@dataclass(frozen=True)
+class Column:
+    """The head of a column; a page shows what arms may not be compared by in grey."""
+
+    words: str
+    comparable: bool = True
+
+    def __str__(self) -> str:
+        return self.words if self.comparable else f"{self.words} (not comparable)"
+
+
+Head = Column | str
+Entry = Cell | Verdict | Name | str  # a text is a line of Markdown
+Entries = dict[Head, Entry]
+Pairs = list[tuple[Head, Entry]]  # of a row in which a head repeats
 
 
 class Block:
@@ -28,10 +104,16 @@ class Text(Block):
 
 @dataclass(frozen=True)
 class Table(Block):
-    """Cells in Markdown. A row begins with its name."""
+    """A row begins with its name."""
 
-    head: list[str]
-    rows: list[list[str]]
+    head: Sequence[Head]
+    rows: Sequence[Sequence[Entry]]
+
+    @property
+    def numeric(self) -> list[bool]:
+        """Whether a column has only numbers, for each; the first has names."""
+        columns = zip(*self.rows, strict=True)
+        return [i > 0 and all(isinstance(c, Cell) for c in each) for i, each in enumerate(columns)]
 
 
 @dataclass(frozen=True)
@@ -53,7 +135,7 @@ class Samples(Block):
 
 @dataclass(frozen=True)
 class Group(Block):
-    """Blocks within an element of HTML."""
+    """Blocks between two lines of HTML."""
 
     opening: str
     blocks: Sequence[Block]
@@ -68,10 +150,16 @@ class Section:
     title: str
     blocks: Sequence[Block]
 
+    @property
+    def body(self) -> list[Block]:
+        """What stands under the title."""
+        link = f"[How to read it](../../docs/report.md#{anchor(self.title)})"
+        return [explained(self.title), Text(link), *self.blocks]
 
-def table(rows: Iterable[Mapping[str, str] | Sequence[tuple[str, str]]]) -> list[Table]:
-    """A table of rows, each of pairs of head and cell; no table if there are no rows."""
-    pairs = [row.items() if isinstance(row, Mapping) else row for row in rows]
+
+def table(rows: Iterable[Entries | Pairs]) -> list[Table]:
+    """A table of rows, or no table if there are no rows."""
+    pairs = [[*row.items()] if isinstance(row, dict) else row for row in rows]
     cells = [[cell for _, cell in row] for row in pairs]
     return [Table([head for head, _ in pairs[0]], cells)] if pairs else []
 
@@ -100,21 +188,30 @@ def figures(blocks: Sequence[Block]) -> Iterator[Picture]:
             yield from figures(block.blocks)
 
 
-# Explains the parts of a report: the first paragraph under each title of docs/report.md.
-
-PAGE = ROOT / "docs/report.md"
-
-
 @cache
-def paragraphs() -> dict[str, str]:
-    """Paragraphs by title. Links lead from a report's folder, and only lists have several lines."""
-    text = PAGE.read_text(encoding="utf-8").replace("](", "](../../docs/")
-    found = re.findall(r"^#+ (.+)\n\n((?:.+\n)+)", text, re.MULTILINE)
-    return {title: re.sub(r"\n(?!- )", " ", words.strip()) for title, words in found}
+def explanations() -> dict[str, str]:
+    """The first paragraph or list under each title of docs/report.md, in the order of the page.
+    Links lead from a report's folder, and only lists have several lines.
+    """
+    text = (ROOT / "docs/report.md").read_text(encoding="utf-8").replace("](", "](../../docs/")
+    found: dict[str, str] = {}
+    title = ""
+    for part in text.split("\n\n"):
+        if part.startswith("#"):
+            title = part.lstrip("#").strip()
+        elif title not in found:
+            found[title] = re.sub(r"\n(?!- )", " ", part.strip())
+    return found
 
 
 def explained(title: str) -> Text:
-    return Text(paragraphs()[title])
+    """What docs/report.md says under this title; raises UserError if it has no such title."""
+    try:
+        return Text(explanations()[title])
+    except KeyError:
+        raise UserError(
+            f"docs/report.md has no title {title!r}: the report quotes the paragraph below it"
+        ) from None
 
 
 def anchor(title: str) -> str:
@@ -122,10 +219,7 @@ def anchor(title: str) -> str:
     return re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-")
 
 
-# Writes blocks as Markdown.
-
 MARKUP = re.compile(r"[\\`*\[\]#|~$]|(?<!\w)_|_(?!\w)|!(?=\[)")  # not a _ within a name
-NUMBERS = re.compile(r"(\*\*)?[−+≤±]? ?\d.*|–?")
 
 
 def escaped(text: str) -> str:
@@ -143,7 +237,9 @@ def block_markdown(block: Block) -> str:
         case Text(markdown):
             return markdown
         case Table(head, rows):
-            return table_markdown(head, rows)
+            sides = ["---:" if numeric else "---" for numeric in block.numeric]
+            lines = (head, sides, *rows)
+            return "\n".join(f"| {' | '.join(map(str, cells))} |" for cells in lines)
         case Picture(name, _, description):
             return f"![{description}](figures/{name}.png)"
         case Samples(kind, text):
@@ -155,19 +251,6 @@ def block_markdown(block: Block) -> str:
     raise TypeError(block)
 
 
-def table_markdown(head: list[str], rows: list[list[str]]) -> str:
-    """A table in Markdown, with columns of numbers aligned on the right."""
-    columns = list(zip(*rows, strict=True))
-    sides = [
-        "---:" if i and all(map(NUMBERS.fullmatch, column)) else "---"
-        for i, column in enumerate(columns)
-    ]
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in (head, sides, *rows))
-
-
-def section_markdown(topic: Section) -> str:
-    """A section in Markdown. By its name, in a comment, `keep` and links in the page find it."""
-    link = f"[How to read it](../../docs/report.md#{anchor(topic.title)})"
-    words = paragraphs().get(topic.title, "")
-    parts = [f"## {topic.title}\n<!-- {topic.name} -->", words, link, markdown_of(topic.blocks)]
-    return "\n\n".join(filter(None, parts))
+def section_markdown(section: Section) -> str:
+    """A section in Markdown, with its name in a comment."""
+    return f"## {section.title}\n<!-- {section.name} -->\n\n{markdown_of(section.body)}"

@@ -10,8 +10,8 @@ from pipelines.artifacts.results import UNITS
 from pipelines.compare.comparison import Comparison
 from pipelines.config.schema import Expectation
 from pipelines.report.analysis import Analysis
-from pipelines.report.blocks import Block, Table, Text, escaped
-from pipelines.report.wording import in_words, listed
+from pipelines.report.blocks import Block, Group, Text, Verdict, escaped, table
+from pipelines.report.wording import difference_cell, listed
 
 FOUND = {
     "lower": "the bound is lower",
@@ -45,9 +45,8 @@ class Outcome:
     def finding(self) -> str:
         c = self.comparison
         loose = ", but the bound is loose" if c.may_be_loose else ""
-        return (
-            f"{FOUND[c.verdict]}, {in_words(c)} {UNITS[c.unit]}{c.convergence} ({c.words}){loose}"
-        )
+        difference = f"{difference_cell(c)} {UNITS[c.unit]}{c.convergence}"
+        return f"{FOUND[c.verdict]}, {difference} ({c.words}){loose}"
 
 
 @dataclass(frozen=True)
@@ -122,23 +121,30 @@ def when_trained(runs: list[str], total: int) -> str:
     return f"{listed(runs)} {'was' if len(runs) == 1 else 'were'} trained"
 
 
-def marked(shown: list[Block]) -> list[Block]:
-    """Put blocks between marks, by which `keep` finds them."""
-    return [Text("<!-- stated -->"), *shown, Text("<!-- /stated -->")] if shown else []
+def question_blocks(stated: Statement) -> list[Block]:
+    return [Text(f"**Question:** {escaped(stated.question)}")] if stated.question else []
 
 
-def question(stated: Statement) -> list[Block]:
-    return marked([Text(f"**Question:** {escaped(stated.question)}")] if stated.question else [])
-
-
-def blocks(stated: Statement) -> list[Block]:
+def outcome_blocks(stated: Statement) -> list[Block]:
     """A table of what became of the expectations, and when they were written."""
-    rows = [
-        [f"**{each.verdict.capitalize()}**", escaped(str(each.expectation)), each.finding]
-        for each in stated.outcomes
+    blocks: list[Block] = [
+        *table(
+            {
+                "verdict": Verdict(each.verdict.capitalize(), counts=True),
+                "expected": escaped(str(each.expectation)),
+                "measured": each.finding,
+            }
+            for each in stated.outcomes
+        )
     ]
-    said = [Text("\n\n".join(map(escaped, stated.record)))] * bool(stated.record)
-    return marked([*[Table(["verdict", "expected", "measured"], rows)] * bool(rows), *said])
+    if stated.record:
+        blocks.append(Text("\n\n".join(map(escaped, stated.record))))
+    return blocks
+
+
+def marked(blocks: list[Block]) -> list[Block]:
+    """Blocks between marks, which tell programs what was stated before the runs."""
+    return [Group("<!-- stated -->", blocks, "<!-- /stated -->")] if blocks else []
 
 
 def summary(stated: Statement) -> str:

@@ -1,107 +1,142 @@
-"""Markdown as HTML, by markdown-it-py. HTML within it stays only where markdown.py writes it."""
+"""Blocks of a report as HTML, and all arms' generations as data for a page to look at them.
 
-import re
-from collections.abc import Mapping
+markdown-it-py makes HTML of texts, and of a table's words; HTML within these is shown as text.
+Tables, figures and samples are written here.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
 from html import escape
-from itertools import groupby, zip_longest
+from itertools import groupby
 from typing import Any
 
 from markdown_it import MarkdownIt
-from markdown_it.renderer import RendererHTML
+from markdown_it.common.utils import escapeHtml
 from markdown_it.token import Token
 
 from ftmodel.synthetic.target import PROMPT
 from pipelines.compare.arms import Arm, grouped
 from pipelines.host.errors import printable
 from pipelines.report.analysis import Analysis
-from pipelines.report.blocks import BELOW, NOT_COMPARABLE
+from pipelines.report.blocks import (
+    Block,
+    Cell,
+    Column,
+    Entry,
+    Group,
+    Name,
+    Picture,
+    Samples,
+    Section,
+    Table,
+    Text,
+    Verdict,
+)
 from pipelines.report.wording import count
 
-MARKDOWN = MarkdownIt("commonmark").enable("table")
-RENDERER = RendererHTML()
-OURS = re.compile(
-    r'(</?details>|<summary>[^<>]*</summary>|<div( class="pair")?>|</div>)+|<!-- /?\w+ -->'
-)
-NAME = re.compile(r"<!-- (\w+) -->")
-CLASSES = {  # of a verdict, by all of it or its last word
+MARKDOWN = MarkdownIt("commonmark")
+CLASSES = {  # of verdicts
     **dict.fromkeys(("lower", "better", "came true"), "better"),
     **dict.fromkeys(("higher", "worse", "did not come true"), "worse"),
-    "collapsed": "tag",
 }
-NUMBER = r"(?:<strong[^>]*>)?[−+≤]?\s?\d[\d.,]*(?:\s%)?(?:</strong>)?"
-LEADING = re.compile(rf"({NUMBER})(?:\s(?=[±(])|[,;:]\s)(.+)")  # of a cell; the rest is small print
 
 
-def html(markdown: str, images: Mapping[str, str]) -> str:
-    """The body of a page; ``images`` are the figures as data URIs, by file name."""
-    tokens = MARKDOWN.parse(markdown)
-    cell = row = None
-    column, grey = 0, set[int]()
-    for i, token in enumerate(tokens):
-        match token.type:
-            case "html_block":
-                text = token.content.strip()
-                if (name := NAME.fullmatch(text)) and tokens[i - 1].type == "heading_close":
-                    tokens[i - 3].attrSet("id", name[1])
-                known = OURS.fullmatch(text)
-                token.content = token.content if known else escape(token.content)
-            case "fence":
-                token.type, token.content = "html_block", samples(token.info, token.content)
-            case "table_open":
-                grey = set()
-                token.type, token.content = "html_block", '<div class="wide"><table>\n'
-            case "table_close":
-                token.type, token.content = "html_block", "</table></div>\n"
-            case "tr_open":
-                row, column = token, 0
-            case "th_open" | "td_open":
-                cell = token
-            case "th_close" | "td_close":
-                if column == 0 and token.type == "td_close":
-                    assert cell
-                    cell.tag = token.tag = "th"
-                    cell.attrSet("scope", "row")
-                column, cell = column + 1, None
-            case "inline":
-                text = inline(token, images)
-                if cell:
-                    if cell.tag == "th" and text.endswith(NOT_COMPARABLE):
-                        grey.add(column)
-                    if column in grey:
-                        cell.attrSet("class", "grey")
-                    if text.startswith(BELOW) and row:
-                        row.attrSet("class", "below")
-                    text = small_print(text) if cell.type == "td_open" else text
-                token.children = [Token("html_inline", "", 0, content=text)]
-    return RENDERER.render(tokens, MARKDOWN.options, {})
+def section_html(section: Section, images: Mapping[str, str]) -> str:
+    title = f'<h2 id="{section.name}">{escape(section.title)}</h2>\n<!-- {section.name} -->\n'
+    return title + html(section.body, images)
 
 
-def inline(token: Token, images: Mapping[str, str]) -> str:
-    """HTML of a line: figures with their description under them, verdicts in colour."""
-    children = token.children or []
-    for child, following in zip_longest(children, children[1:]):
-        match child.type:
-            case "text":
-                child.content = child.content.replace(" ± ", "\u00a0±\u00a0")
-            case "html_inline":
+def html(blocks: Iterable[Block], images: Mapping[str, str]) -> str:
+    """Blocks as HTML; ``images`` are the figures as data URIs, by file name."""
+    return "".join(block_html(block, images) for block in blocks)
+
+
+def block_html(block: Block, images: Mapping[str, str]) -> str:
+    match block:
+        case Text(markdown):
+            return words_html(MARKDOWN.parse(markdown))
+        case Table():
+            return table_html(block)
+        case Picture(name, _, description):
+            image = f'<img src="{images[f"{name}.png"]}" alt="{escapeHtml(description)}" />'
+            return f"<p>{image}<small>{escape(description)}</small></p>\n"
+        case Samples(kind, text):
+            return samples(kind, f"{printable(text)}\n")
+        case Group(opening, inner, closing):
+            return f"{opening}\n{html(inner, images)}{closing}\n"
+    raise TypeError(block)
+
+
+def words_html(tokens: Sequence[Token]) -> str:
+    """Parsed Markdown as HTML. HTML in it is no markup, and a number stays beside its error."""
+    for token in tokens:
+        if token.type == "html_block":
+            token.content = escape(token.content)
+        for child in token.children or []:
+            if child.type == "html_inline":
                 child.type = "text"
-            case "strong_open" if following:
-                said = following.content.lower()
-                if kind := CLASSES.get(said) or CLASSES.get(said.split()[-1].strip("()")):
-                    child.attrSet("class", kind)
-            case "image":
-                child.attrSet("src", images[str(child.attrs["src"]).removeprefix("figures/")])
-    text = RENDERER.renderInline(children, MARKDOWN.options, {})
-    picture = children[0] if children and children[0].type == "image" else None
-    return f"{text}<small>{escape(picture.content)}</small>" if picture else text
+            elif child.type == "text":
+                child.content = unbroken(child.content)
+    return str(MARKDOWN.renderer.render(tokens, MARKDOWN.options, {}))
 
 
-def small_print(cell: str) -> str:
-    found = LEADING.fullmatch(cell)
-    if not found:
-        return cell
-    lines = re.split(r", |(?<![tp]); ", found[2])  # &lt; and &amp; stay whole
-    return f"{found[1]}<small>{'<br>'.join(lines)}</small>"
+def unbroken(words: str) -> str:
+    return words.replace(" ± ", "\u00a0±\u00a0")
+
+
+def table_html(table: Table) -> str:
+    grey = [isinstance(head, Column) and not head.comparable for head in table.head]
+    sides = [' style="text-align:right"' if numeric else "" for numeric in table.numeric]
+    looks = [
+        side + (' class="grey"' if is_grey else "")
+        for side, is_grey in zip(sides, grey, strict=True)
+    ]
+    heads = [
+        f"<th{look}>{entry_html(str(head))}</th>\n"
+        for look, head in zip(looks, table.head, strict=True)
+    ]
+    lines = ['<div class="wide"><table>\n<thead>\n<tr>\n', *heads, "</tr>\n</thead>\n<tbody>\n"]
+    for name, *entries in table.rows:
+        below = isinstance(name, Name) and name.below
+        lines.append('<tr class="below">\n' if below else "<tr>\n")
+        lines.append(f'<th{looks[0]} scope="row">{entry_html(name)}</th>\n')
+        lines += [
+            f"<td{look}>{entry_html(entry)}</td>\n"
+            for look, entry in zip(looks[1:], entries, strict=True)
+        ]
+        lines.append("</tr>\n")
+    return "".join([*lines, "</tbody>\n</table></div>\n"])
+
+
+def entry_html(entry: Entry) -> str:
+    match entry:
+        case Cell():
+            return cell_html(entry)
+        case Verdict():
+            return verdict_html(entry)
+        case Name(words, tag, below):
+            said = escape(f"↳ {words}" if below else words)
+            return f'{said} <strong class="tag">({tag})</strong>' if tag else said
+    return words_html(MARKDOWN.parseInline(entry))
+
+
+def cell_html(cell: Cell) -> str:
+    """A number; what else is said of it stands below in small print."""
+    lines = [note for note in (cell.error, *cell.notes) if note]
+    small = "<br>".join(unbroken(f" {escape(line)}").lstrip() for line in lines)
+    if cell.verdict:
+        small += (": " if cell.verdict.reason else "<br>") if small else ""
+        small += verdict_html(cell.verdict).replace(", ", "<br>")
+    value = escape(cell.value)
+    return f"{value}<small>{small}</small>" if small else value
+
+
+def verdict_html(verdict: Verdict) -> str:
+    if not verdict.counts:
+        return escape(str(verdict))
+    kind = CLASSES.get(verdict.word.lower())
+    opening = f'<strong class="{kind}">' if kind else "<strong>"
+    reason = f" ({escape(verdict.reason)})" if verdict.reason else ""
+    return f"{opening}{escape(verdict.emphasized)}</strong>{reason}"
 
 
 def samples(kind: str, text: str) -> str:
@@ -124,9 +159,6 @@ def coloured(sequence: str) -> str:
     return "".join(
         f'<i class="{kind}">{escape("".join(c for _, c in pairs))}</i>' for kind, pairs in marked
     )
-
-
-# All arms' generations, for a page on which readers choose what to look at.
 
 
 def explorer_families(analysis: Analysis) -> list[dict[str, Any]]:

@@ -2,8 +2,8 @@
 
 import base64
 import shutil
-from collections.abc import Iterable
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
@@ -15,10 +15,11 @@ from pipelines.config.load import freeze
 from pipelines.config.schema import Experiment
 from pipelines.host.errors import UserError, printable
 from pipelines.host.files import replace_folder, report_folder
-from pipelines.report import blocks, expectation, tables, verdicts
+from pipelines.report import expectation, tables, verdicts
 from pipelines.report.analysis import Analysis
-from pipelines.report.blocks import Block, Picture, figures
-from pipelines.report.html import explorer_families, html
+from pipelines.report.blocks import Block, Picture, Section, figures, markdown_of, section_markdown
+from pipelines.report.expectation import Statement
+from pipelines.report.html import explorer_families, html, section_html
 from pipelines.report.sections import all_sections
 from pipelines.report.sections.figure4 import figure4_csv
 from pipelines.report.verdicts import findings, how_far
@@ -33,54 +34,82 @@ TEMPLATES = Environment(
 )
 
 
-def save_figures(drawn: Iterable[Picture], folder: Path) -> dict[str, str]:
-    """Write each picture as a PNG; returns them as data URIs, for a page that stands alone."""
-    folder.mkdir()
-    uris = {}
-    for each in drawn:
-        path = folder / f"{each.name}.png"
-        each.figure.savefig(path, dpi=each.figure.dpi if each.name == "figure4" else 140)
-        uris[path.name] = f"data:image/png;base64,{base64.b64encode(path.read_bytes()).decode()}"
-    return uris
+@dataclass(frozen=True)
+class Report:
+    """What a report says, as blocks."""
+
+    analysis: Analysis
+    stated: Statement
+    sections: Sequence[Section]
+
+    @property
+    def first_screen(self) -> list[Block]:
+        """The question, the picture and the verdicts; on the page, links follow."""
+        asked = expectation.marked(expectation.question_blocks(self.stated))
+        drawn = verdicts.picture(self.analysis)
+        alt = "Each arm’s held-out bound minus its baseline’s; lower is better"
+        pictures = [Picture("headline", drawn, alt)] if drawn else []
+        outcomes = expectation.marked(expectation.outcome_blocks(self.stated))
+        return [*asked, *pictures, *outcomes, *findings(self.analysis)]
 
 
-def first_screen(analysis: Analysis, stated: expectation.Statement) -> list[Block]:
-    """The question, the picture and the verdicts; on the page, links follow."""
-    drawn = verdicts.picture(analysis)
-    alt = "Each arm’s held-out bound minus its baseline’s; lower is better"
-    pictures = [Picture("headline", drawn, alt)] if drawn else []
-    asked, outcomes = expectation.question(stated), expectation.blocks(stated)
-    return [*asked, *pictures, *outcomes, *findings(analysis)]
+def report_on(
+    experiment: Experiment, runs: list[RunResults], pages: Mapping[str, str] | None = None
+) -> Report:
+    """The report on ``runs``; ``pages`` in MLflow by run. If others are missing, no expectation is
+    judged yet.
+    """
+    complete = len(runs) == len(experiment.runs)
+    expected = experiment.expectation if complete else []
+    analysis = Analysis(group_by_seed(runs), experiment.evaluation, expected, pages or {})
+    stated = Statement()
+    if complete:
+        stated = expectation.statement(experiment.question, analysis)
+    return Report(analysis, stated, all_sections(analysis))
+
+
+def save_figure(picture: Picture, folder: Path) -> Path:
+    path = folder / f"{picture.name}.png"
+    picture.figure.savefig(path, dpi=picture.figure.dpi if picture.name == "figure4" else 140)
+    return path
 
 
 def write_report(experiment: Experiment, runs: list[RunResults], folder: Path) -> None:
-    """Write the report on ``runs``. If others are missing, the title says so, and no expectation is
-    judged yet.
-    """
-    title, stated = experiment.name, expectation.Statement()
-    in_mlflow = run_pages(experiment.name)
-    shown_at = {run.name: in_mlflow.get(run.manifest.tracking_key, "") for run in runs}
-    analysis = Analysis(group_by_seed(runs), experiment.evaluation, pages=shown_at)
+    """Write the report on ``runs``. If others are missing, the title says so."""
+    title = experiment.name
     if len(runs) < len(experiment.runs):
         title += f": {len(runs)} of {len(experiment.runs)} runs are finished"
-    else:
-        analysis = replace(analysis, expectation=experiment.expectation)
-        stated = expectation.statement(experiment.question, analysis)
-    first, sections = first_screen(analysis, stated), all_sections(analysis)
-    shown = [*first, *(block for section in sections for block in section.blocks)]
-    images = save_figures(figures(shown), folder / "figures")
-    top = blocks.markdown_of(first)
-    rest = "\n\n".join(
-        [blocks.markdown_of(how_far(analysis)), *map(blocks.section_markdown, sections)]
-    )
-    families, index = explorer_families(analysis), report_folder(experiment.name) / "index.html"
-    summary = expectation.summary(stated) + tables.summary(analysis, index)
-    pages = {"report.md": f"# {title}\n\n{top}\n\n{rest}\n", "summary.txt": printable(summary)}
-    content = {"title": title, "families": families, "sections": sections}
-    content |= {"first": html(top, images), "rest": html(rest, images)}
-    for name in ("index.html", "explorer.html"):
-        pages[name] = TEMPLATES.get_template(f"{name}.jinja").render(content)
-    for name, text in pages.items():
+    in_mlflow = run_pages(experiment.name)
+    pages = {run.name: in_mlflow.get(run.manifest.tracking_key, "") for run in runs}
+    report = report_on(experiment, runs, pages)
+    analysis, sections = report.analysis, report.sections
+    first, caveats = report.first_screen, how_far(analysis)
+
+    # figures: files beside report.md, and data within index.html, which stands alone
+    (folder / "figures").mkdir()
+    images = {}
+    for picture in figures([*first, *(block for each in sections for block in each.blocks)]):
+        path = save_figure(picture, folder / "figures")
+        data = base64.b64encode(path.read_bytes()).decode()
+        images[path.name] = f"data:image/png;base64,{data}"
+
+    parts = [markdown_of(first), markdown_of(caveats), *map(section_markdown, sections)]
+    index = report_folder(experiment.name) / "index.html"
+    summary = expectation.summary(report.stated) + tables.summary(analysis, index)
+    content = {
+        "title": title,
+        "families": explorer_families(analysis),
+        "sections": sections,
+        "first": html(first, images),
+        "rest": html(caveats, images) + "".join(section_html(each, images) for each in sections),
+    }
+    texts = {
+        "report.md": "\n\n".join([f"# {title}", *parts]) + "\n",
+        "summary.txt": printable(summary),
+        "index.html": TEMPLATES.get_template("index.html.jinja").render(content),
+        "explorer.html": TEMPLATES.get_template("explorer.html.jinja").render(content),
+    }
+    for name, text in texts.items():
         (folder / name).write_text(text, encoding="utf-8")
     for name, rows in {
         "curves": tables.curve_rows(runs),

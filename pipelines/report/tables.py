@@ -16,7 +16,7 @@ from pipelines.compare.comparison import UseOfZ
 from pipelines.config.arms import recipe
 from pipelines.host.console import aligned
 from pipelines.report.analysis import Analysis
-from pipelines.report.benchmarks import of_family
+from pipelines.report.benchmarks import family_benchmarks
 from pipelines.report.sections.figure4 import arm_scores
 from pipelines.report.verdicts import answer, on_benchmarks
 from pipelines.report.wording import number
@@ -89,7 +89,7 @@ def suite_cells(arm: Arm) -> dict[str, Any]:
     if any(run.suite is None for run in arm.runs):
         return {}
     row: dict[str, Any] = {}
-    alone = of_family([arm])
+    alone = family_benchmarks([arm])
     for scores, name in ((alone.final, "suite_{}"), (alone.last_third, "suite_{}_last_third")):
         for task, by_arm in scores.items():
             score = by_arm.get(arm.name)
@@ -180,6 +180,7 @@ def summary_row(arm: Arm, use: UseOfZ | None) -> dict[str, str]:
 
 
 def use_cell(use: UseOfZ) -> str:
-    return f"{kl_share(use):.0%}" + (
-        " (differs by seed)" if use.divided else " (ignored)" * use.ignored
-    )
+    share = f"{kl_share(use):.0%}"
+    if use.divided:
+        return f"{share} (differs by seed)"
+    return f"{share} (ignored)" if use.ignored else share

@@ -1,4 +1,6 @@
-"""The findings: a table of verdicts and a sentence for each data set."""
+"""The first screen of a report: a table of verdicts and a sentence for each data set, how far these
+go, and a picture of each arm's bound beside its baseline's.
+"""
 
 from collections.abc import Collection
 from math import ceil, isnan, log10
@@ -12,10 +14,21 @@ from pipelines.compare.arms import Arm, baselines, grouped
 from pipelines.compare.comparison import NOT_DECIDED, Comparison, UseOfZ
 from pipelines.report.analysis import Analysis
 from pipelines.report.benchmarks import Benchmarks
-from pipelines.report.blocks import Block, Table, Text, explained, fold, paragraphs, table
+from pipelines.report.blocks import (
+    MISSING,
+    Block,
+    Cell,
+    Name,
+    Pairs,
+    Table,
+    Text,
+    explained,
+    fold,
+    table,
+)
 from pipelines.report.sections.figure4 import arm_scores
 from pipelines.report.style import COLOURS, GREY, Style, below, plain
-from pipelines.report.wording import count, estimate, in_words, listed, signed, verdict
+from pipelines.report.wording import count, difference_cell, estimate, listed, signed, verdict
 
 MACHINERY = {  # what the bound of κ = 0 says, where z can tell nothing
     "lower": "lower all the same, which z cannot explain",
@@ -82,32 +95,35 @@ def verdicts(data: str, analysis: Analysis) -> list[Table]:
     rows = []
     for arm in arms:
         against = {c.other.additions: c for c in compared if c.arm is arm}
-        row = [("arm", name(arm)), (f"bound, {UNITS[arm.unit]}", estimate(arm.bound()))]
+        row: Pairs = [
+            ("arm", row_name(arm)),
+            (f"bound, {UNITS[arm.unit]}", estimate(arm.bound())),
+        ]
         for additions, (first, *others) in sorted(controls.items()):
             c = against.get(additions)
             alone = f"{first.name} ({first.parameters:,} parameters)"
             head = f"from its {first.kind}" if others else f"from {alone}"
-            row += [(head, in_words(c)), ("verdict", verdict(c))]
+            row += [(head, difference_cell(c)), ("verdict", verdict(c))]
         if any(blocks for _, blocks in controls):
             row.append(("gain", gain(against.values(), compared)))
         if not all(each.baseline for each in arms):
-            row.append(("use of z, bits per token", use_in_words(analysis.uses.get(arm.name))))
+            row.append(("use of z, bits per token", use_entry(analysis.uses.get(arm.name))))
         if scores := arm_scores(arm):
-            row.append(("valid generations", f"{scores['valid_fresh']:.0%}"))
+            row.append(("valid generations", Cell(f"{scores['valid_fresh']:.0%}")))
         if arms[0].first.evaluation.answers_right:
             right = arm.mean_of(lambda run: run.evaluation.answers_right)
             row.append(("right answers", estimate(right)))
         if suites:
             words = ", ".join(on_benchmarks(suites, arm))
-            row.append(("benchmarks against the baseline", words or "–"))
-        row.append(("reservations", "; ".join(reservations(arm, against.values())) or "–"))
+            row.append(("benchmarks against the baseline", words or MISSING))
+        row.append(("reservations", "; ".join(reservations(arm, against.values())) or MISSING))
         rows.append(row)
     return table(rows)
 
 
-def name(arm: Arm) -> str:
-    """The arm's name, with a mark if its latent collapsed."""
-    return arm.name + (f" **({arm.collapse})**" if arm.collapsed else "")
+def row_name(arm: Arm) -> Name:
+    """The arm's name, with a tag if its latent collapsed."""
+    return Name(arm.name, tag=arm.collapse)
 
 
 def find(comparisons: list[Comparison], arm: Arm, plain: bool) -> Comparison | None:
@@ -134,27 +150,31 @@ def gain_of(comparison: Comparison, comparisons: list[Comparison]) -> tuple[str,
     return ("same" if control and control.verdict == "lower" else "open"), matched
 
 
-def gain(against: Collection[Comparison], compared: list[Comparison]) -> str:
+def gain(against: Collection[Comparison], compared: list[Comparison]) -> str | Cell:
     """Compare a gain with a larger baseline's. If that baseline has fewer parameters than the arm,
     it cannot show that parameters explain the gain.
     """
     for kind, matched in filter(None, (gain_of(c, compared) for c in against)):
         fewer = matched.other.parameters < matched.arm.parameters
         return GAINS[kind] + (" (with fewer parameters)" if fewer and kind == "more" else "")
-    return "–"
+    return MISSING
 
 
-def use_in_words(use: UseOfZ | None) -> str:
+def use_entry(use: UseOfZ | None) -> str | Cell:
     """What the encoder's z is worth to the decoder, and whether that is negligible."""
     if use is None:
-        return "–"
+        return MISSING
     if parts := use.divided:
         using, ignoring = (
             ", ".join(f"{run.name} {estimate(run.figures('bits_per_token').use)}" for run in runs)
             for runs in parts
         )
         return f"differs between seeds, so that no mean describes them: {using} against {ignoring}"
-    return f"{use.use} of a KL of {use.kl.mean:.4f}" + ": ignored" * use.ignored
+    words = f"of a KL of {use.kl.mean:.4f}" + (": ignored" if use.ignored else "")
+    worth = estimate(use.use)
+    if not worth.error:
+        return Cell(f"{worth.value} {words}")
+    return Cell(worth.value, f"{worth.error} {words}")
 
 
 def reservations(arm: Arm, against: Collection[Comparison]) -> list[str]:
@@ -185,27 +205,30 @@ def on_benchmarks(suites: list[Benchmarks], arm: Arm) -> list[str]:
             score = suite.final[task.key].get(arm.name)
             if score and score.verdict:
                 tasks[score.verdict].append(task.name)
-    counts = [
-        f"{word} on {len(names)}" + f" ({listed(names)})" * (word in ("better", "worse"))
-        for word, names in tasks.items()
-        if names
-    ]
-    return counts and [*counts, f"of {sum(map(len, tasks.values()))}"]
+    counts = []
+    for word, names in tasks.items():
+        if names:
+            which = f" ({listed(names)})" if word in ("better", "worse") else ""
+            counts.append(f"{word} on {len(names)}{which}")
+    if counts:
+        counts.append(f"of {sum(map(len, tasks.values()))}")
+    return counts
 
 
 def caveat(analysis: Analysis) -> list[str]:
     """How far the verdicts go, in paragraphs."""
-    said = [paragraphs()["Errors"]]
-    said += [paragraphs()["Several seeds"]] * any(len(arm.runs) > 1 for arm in analysis.arms)
+    said = [explained("Errors").markdown]
+    if any(len(arm.runs) > 1 for arm in analysis.arms):
+        said.append(explained("Several seeds").markdown)
     if number := analysis.comparisons_made:
         said.append(
             f"{count(number, 'comparison')} {'was' if number == 1 else 'were'} made, at 5 % each: "
             "about one comparison in twenty between equal arms reports a difference."
         )
-    return said + [paragraphs()["Looseness"]] * any(not arm.baseline for arm in analysis.arms)
+    if any(not arm.baseline for arm in analysis.arms):
+        said.append(explained("Looseness").markdown)
+    return said
 
-
-# The picture of the first screen: each arm's bound beside its baseline's.
 
 LOOKS = {  # by verdict: colour, and what stands beside the difference
     "lower": (COLOURS[1], "better"),
@@ -310,4 +333,5 @@ def draw_arm(
 def label(arm: Arm) -> str:
     kind = arm.kind.removeprefix("baseline").strip()
     what = kind if arm.baseline else f"κ = {arm.first.kappa}"
-    return arm.name + f" ({what})" * bool(what) + f", {arm.collapse}" * bool(arm.collapse)
+    named = f"{arm.name} ({what})" if what else arm.name
+    return f"{named}, {arm.collapse}" if arm.collapse else named

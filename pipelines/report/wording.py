@@ -1,4 +1,4 @@
-"""Numbers and lists in sentences and cells."""
+"""Numbers, differences and lists as they are printed: words for sentences, cells for tables."""
 
 from collections.abc import Iterable
 from math import isnan
@@ -7,6 +7,7 @@ from statistics import fmean, stdev
 from ftmodel.analysis.differences import Difference
 from pipelines.artifacts.results import Estimate
 from pipelines.compare.comparison import Comparison
+from pipelines.report.blocks import MISSING, Cell, Verdict
 
 
 def number(value: float | None, decimals: int = 4) -> str:
@@ -43,53 +44,55 @@ def listed(words: Iterable[str]) -> str:
     return f"{', '.join(first)} and {last}" if first else last
 
 
-def estimate(value: Estimate | None, decimals: int = 4) -> str:
+def estimate(value: Estimate | None, decimals: int = 4) -> Cell:
     """An estimate such as 0.7654 ± 0.0100, filter ± 0.00050, spread 0.0141: standard errors over
     documents and repeated filters, standard deviation over seeds; unknown ones are left out.
     """
     if value is None:
-        return "–"
-    error = "" if isnan(value.se) else f" ± {number(value.se, decimals)}"
-    own = "" if value.monte_carlo is None else f", filter ± {value.monte_carlo:.5f}"
-    spread = "" if isnan(value.spread) else f", spread {number(value.spread, decimals)}"
-    return number(value.mean, decimals) + error + value.convergence + own + spread
+        return MISSING
+    error = "" if isnan(value.se) else f"± {number(value.se, decimals)}"
+    notes = []
+    if value.monte_carlo is not None:
+        notes.append(f"filter ± {value.monte_carlo:.5f}")
+    if not isnan(value.spread):
+        notes.append(f"spread {number(value.spread, decimals)}")
+    error = (error + value.convergence).strip()
+    return Cell(number(value.mean, decimals), error, tuple(notes))
 
 
-def seeds_cell(seeds: list[float], decimals: int) -> str:
+def seeds_cell(seeds: list[float], decimals: int) -> Cell:
     """Mean over seeds and, if there are several, ± their sample standard deviation."""
     if not seeds:
-        return "–"
-    spread = f" ± {number(stdev(seeds), decimals)}" if len(seeds) > 1 else ""
-    return number(fmean(seeds), decimals) + spread
+        return MISSING
+    spread = f"± {number(stdev(seeds), decimals)}" if len(seeds) > 1 else ""
+    return Cell(number(fmean(seeds), decimals), spread)
 
 
-def in_words(difference: Difference | None) -> str:
+def difference_cell(difference: Difference | None) -> Cell:
     """A difference such as −0.0123 ± 0.0010, seeds ± 0.0020: the standard error over documents, and
-    the deciding one over seeds; a dash for none.
+    the deciding one over seeds.
     """
     if difference is None:
-        return "–"
+        return MISSING
     documents, seeds = difference.documents, difference.seeds
     known = documents is not None and not isnan(documents)
-    own = f" ± {documents:.4f}" if known else ""
-    return signed(difference.mean) + own + ("" if isnan(seeds) else f", seeds ± {seeds:.4f}")
+    error = f"± {documents:.4f}" if known else ""
+    return Cell(signed(difference.mean), error, () if isnan(seeds) else (f"seeds ± {seeds:.4f}",))
 
 
-def other_error(difference: Difference | None) -> str:
-    """The error over seeds that does not decide, pooled or not, and why; a dash for none."""
+def other_error(difference: Difference | None) -> Cell:
+    """The error over seeds that does not decide, pooled or not, and why."""
     if difference is None or isnan(error := difference.other_seeds):
-        return "–"
+        return MISSING
     if difference.is_pooled:
-        return f"± {error:.4f} of these two alone"
+        return Cell(f"± {error:.4f} of these two alone")
     p = "p < 0.001" if difference.equality < 0.001 else f"p = {difference.equality:.3f}"
-    return f"± {error:.4f} pooled; equal spreads are doubted, {p}"
+    return Cell(f"± {error:.4f} pooled; equal spreads are doubted, {p}")
 
 
-def verdict(comparison: Comparison | None) -> str:
-    """The rule's word for a difference, bold where the bounds differ however loose they are; a
-    dash for none.
-    """
+def verdict(comparison: Comparison | None, reason: str = "") -> Verdict | Cell:
+    """The rule's word for a difference, which counts where the bounds differ however loose."""
     if comparison is None:
-        return "–"
-    sure = comparison.verdict in ("lower", "higher") and not comparison.may_be_loose
-    return f"**{comparison.verdict}**" if sure else comparison.qualified_verdict
+        return MISSING
+    counts = comparison.verdict in ("lower", "higher") and not comparison.may_be_loose
+    return Verdict(comparison.qualified_verdict, counts, reason=reason)

@@ -94,14 +94,6 @@ def test_sections_are_kept_with_question_expectations_and_pictures(project):
     assert "`ftlab keep docs/kept --section curves --section bounds`" in text
 
 
-def test_a_heading_that_a_model_wrote_ends_no_section_and_links_to_mlflow_are_not_kept(tmp_path):
-    sample = "```sample\n## mine\n```"
-    link = "[free_s0 in MLflow](http://127.0.0.1:5000/#/experiments/1/runs/2)"
-    text = f"## A\n<!-- a -->\n\n{link}\n\n{sample}\n\nThe end.\n\n## B\n<!-- b -->\n\nWords.\n"
-    (tmp_path / "report.md").write_text(text)
-    assert keep.report_sections(tmp_path, ["a"])[0] == f"## A\n\n{sample}\n\nThe end."
-
-
 def test_times_are_in_hours_minutes_and_seconds():
     assert [*map(keep.hours, (59.6, 3540, 3600, 3661))] == [
         "0:01:00", "0:59:00", "1:00:00", "1:01:01"
@@ -115,8 +107,8 @@ def test_what_the_report_lacks_is_a_users_mistake(project):
         call("keep", "--register", "--section", "bounds")
     with pytest.raises(UserError, match=r"^name a folder for the report, or --register$"):
         call("keep")
-    shutil.rmtree(project / "report")
-    with pytest.raises(UserError, match=r"report\.md is missing: `dvc repro report`"):
+    shutil.rmtree(project / "results")
+    with pytest.raises(UserError, match=r"evaluation\.json"):
         keep.main("docs/kept", section=["bounds"])
     assert not (project / "docs/kept").exists()
 

@@ -1,23 +1,34 @@
-"""Blocks as Markdown, and that Markdown as HTML."""
+"""Blocks as Markdown and as HTML, and what they quote of docs/report.md."""
+
+import re
+from pathlib import Path
 
 import pytest
 from matplotlib.figure import Figure
 
-from pipelines.report import blocks
+from pipelines import report
+from pipelines.host.errors import UserError
 from pipelines.report.blocks import (
-    NOT_COMPARABLE,
+    MISSING,
+    Cell,
+    Column,
+    Name,
     Picture,
     Samples,
     Section,
     Table,
     Text,
+    Verdict,
     escaped,
+    explained,
+    explanations,
     figures,
     fold,
     markdown_of,
+    section_markdown,
     side_by_side,
 )
-from pipelines.report.html import character_kinds, html
+from pipelines.report.html import character_kinds, html, section_html
 from pipelines.report.page import TEMPLATES
 from tests.support.mutants import rejects
 
@@ -25,23 +36,35 @@ HOSTILE = "<script>x()</script>\n\n<img src=x onerror=x()> ```\n````\n</pre></de
 
 
 def page(*blocks, **images):
-    return html(markdown_of(blocks), images)
+    return html(blocks, images)
 
 
 def test_a_section_is_found_by_its_name():
-    topic = Section("topic", "A topic", [Text("Words.")])
-    link = "[How to read it](../../docs/report.md#a-topic)"
-    assert blocks.section_markdown(topic) == f"## A topic\n<!-- topic -->\n\n{link}\n\nWords."
-    assert '<h2 id="topic">A topic</h2>' in html(blocks.section_markdown(topic), {})
-    assert "<!--" not in html("<!-- other -->", {}).replace("<!-- other -->", "")
+    topic = Section("topic", "Data", [Text("Words.")])
+    said = explained("Data").markdown
+    link = "[How to read it](../../docs/report.md#data)"
+    expected = f"## Data\n<!-- topic -->\n\n{said}\n\n{link}\n\nWords."
+    assert section_markdown(topic) == expected
+    assert section_html(topic, {}).startswith('<h2 id="topic">Data</h2>\n<!-- topic -->\n<p>')
+
+
+def test_every_title_that_the_report_quotes_is_in_its_page():
+    """Titles of sections, and of the parts that `explained` names."""
+    (folder,) = report.__path__
+    code = [path.read_text() for path in Path(folder).rglob("*.py")]
+    quoted = [re.findall(r'(?:explained|titled|Section)\((?:"\w+", )?"([^"]+)"', c) for c in code]
+    titles = {title for each in quoted for title in each}
+    assert len(titles) > 30 and titles <= explanations().keys()
+    with pytest.raises(UserError, match=r"docs/report\.md has no title 'Renamed'"):
+        explained("Renamed")
 
 
 def test_columns_of_numbers_end_on_the_right_and_rows_have_a_head_and_may_be_below_others():
-    rows = [["a", "−0.5 ± 0.1", "of b"], ["↳ b", "–", "1 of c"]]
+    rows = [[Name("a"), Cell("−0.5", "± 0.1"), "1 of b"], [Name("b", below=True), MISSING, "c"]]
     table = Table(["arm", "bound", "kind"], rows)
     head, sides, first, *_ = markdown_of([table]).splitlines()
     assert (head, sides) == ("| arm | bound | kind |", "| --- | ---: | --- |")
-    assert first == "| a | −0.5 ± 0.1 | of b |"
+    assert first == "| a | −0.5 ± 0.1 | 1 of b |"
     made = page(table)
     assert '<tr>\n<th scope="row">a</th>' in made and "<th>kind</th>" in made
     assert made.count('<tr class="below">\n<th scope="row">↳ b</th>') == 1
@@ -57,10 +80,11 @@ def test_figures_are_found_within_other_blocks_and_have_their_description_below(
     assert "<details><summary>More</summary>" in made and "data:2" in made
 
 
-@rejects('html.inline: «child.type = "text"→pass»', "HTML within a line kept on a page")
+@rejects('html.words_html: «child.type = "text"→pass»', "HTML within a line kept on a page")
 def test_of_html_nothing_but_ours_stays():
     for text in (HOSTILE, "a <b onclick=x()>c</b>", "<details open ontoggle=x()>", "<div\nid=x>"):
-        made = html(text, {})
+        made = page(Text(text), Table(["arm", "x"], [["a", text]]))
+        made = made.replace('<div class="wide">', "")
         assert not any(tag in made for tag in ("<script", "<img", "<b ", "<details", "<div"))
 
 
@@ -92,7 +116,8 @@ def test_sequences_are_coloured_by_kind():
 
 
 def test_what_may_not_be_compared_is_grey():
-    table = Table(["arm", f"KL{NOT_COMPARABLE}", "bound"], [["a", "1.0", "2.0"]])
+    kl = Column("KL", comparable=False)
+    table = Table(["arm", kl, "bound"], [["a", Cell("1.0"), Cell("2.0")]])
     made = page(table, Table(["arm", "b"], [["c", "d"]]))
     grey = 'style="text-align:right" class="grey">'
     assert f"<th {grey}KL (not comparable)</th>" in made and f"<td {grey}1.0</td>" in made
@@ -100,20 +125,35 @@ def test_what_may_not_be_compared_is_grey():
 
 
 @pytest.mark.parametrize(
-    ("cell", "shown"),
+    ("entry", "markdown", "shown"),
     [
-        ("0.7 ± 0.1, spread 0.2", "0.7<small>±\u00a00.1<br>spread 0.2</small>"),
-        ("−0.1 ± 0.2: none (0.1, one seed)",
+        (Cell("0.7", "± 0.1", ("spread 0.2",)), "0.7 ± 0.1, spread 0.2",
+         "0.7<small>±\u00a00.1<br>spread 0.2</small>"),
+        (Cell("−0.1", "± 0.2", (), Verdict("none", reason="0.1, one seed")),
+         "−0.1 ± 0.2: none (0.1, one seed)",
          "−0.1<small>±\u00a00.2: none (0.1<br>one seed)</small>"),
-        ("0.4; **+3.00 % better**",
+        (Cell("0.1", verdict=Verdict("lower", True, reason="0.1")), "0.1: **lower** (0.1)",
+         '0.1<small><strong class="better">lower</strong> (0.1)</small>'),
+        (Cell("0.4", "", (), Verdict("better", True, "+3.00 %")), "0.4; **+3.00 % better**",
          '0.4<small><strong class="better">+3.00 % better</strong></small>'),
-        ("1.5 to 2.5", "1.5 to 2.5"),
-        ("1,234", "1,234"),
-        ("**lower**", '<strong class="better">lower</strong>'),
-        ("**Did not come true**", '<strong class="worse">Did not come true</strong>'),
-        ("**(1 of 2 collapsed)**", '<strong class="tag">(1 of 2 collapsed)</strong>'),
-        ("not decided: the bound is loose", "not decided: the bound is loose"),
+        (Cell("0.4", "", (), Verdict("no difference", False, "+3.00 %")),
+         "0.4; +3.00 % (no difference)", "0.4<small>+3.00 % (no difference)</small>"),
+        (Cell("0.4", "", (), Verdict("", change="+3.00 %")), "0.4; +3.00 %",
+         "0.4<small>+3.00 %</small>"),
+        (Cell("1.5 to 2.5"), "1.5 to 2.5", "1.5 to 2.5"),
+        (Cell("p < 0.001"), "p < 0.001", "p &lt; 0.001"),
+        (Verdict("lower", True), "**lower**", '<strong class="better">lower</strong>'),
+        (Verdict("Did not come true", True), "**Did not come true**",
+         '<strong class="worse">Did not come true</strong>'),
+        (Verdict("Not shown", True), "**Not shown**", "<strong>Not shown</strong>"),
+        (Name("free", "1 of 2 collapsed"), "free **(1 of 2 collapsed)**",
+         'free <strong class="tag">(1 of 2 collapsed)</strong>'),
+        (Verdict("not decided: the bound is loose"), "not decided: the bound is loose",
+         "not decided: the bound is loose"),
+        ("a_b, **0.5 ± 0.1**", "a_b, **0.5 ± 0.1**",
+         "a_b, <strong>0.5\u00a0±\u00a00.1</strong>"),
     ],
 )  # fmt: skip
-def test_what_follows_a_cells_number_is_small_print(cell, shown):
-    assert f">{shown}</td>" in page(Table(["arm", "x"], [["a", cell]]))
+def test_what_follows_a_cells_number_is_small_print(entry, markdown, shown):
+    assert str(entry) == markdown
+    assert f">{shown}</td>" in page(Table(["arm", "x"], [["a", entry]]))

@@ -9,8 +9,8 @@ from pipelines.artifacts.results import Estimate
 from pipelines.compare.arms import OverSeeds
 from pipelines.report.wording import (
     count,
+    difference_cell,
     estimate,
-    in_words,
     listed,
     magnitude,
     number,
@@ -53,12 +53,12 @@ UNSURE = OverSeeds(0.5, 0.1, 0.00025, converged=False, spread=0.0625)
         (estimate, (Estimate(0.5, nan),), "0.5000"),
         (estimate, (Estimate(0.5, 0.25), 1), "0.5 ± 0.2"),
         (estimate, (UNSURE,), "0.5000 ± 0.1000 (not converged), filter ± 0.00025, spread 0.0625"),
-        (in_words, (None,), "–"),
+        (difference_cell, (None,), "–"),
         (other_error, (None,), "–"),
     ],
 )
 def test_a_number_in_words(function, arguments, words):
-    assert function(*arguments) == words
+    assert str(function(*arguments)) == words
 
 
 @pytest.mark.parametrize(
@@ -72,13 +72,13 @@ def test_a_number_in_words(function, arguments, words):
 )
 def test_a_difference_has_the_errors_that_are_known(documents, seeds, words):
     own = SeedError(seeds, 2)
-    assert in_words(Difference(-0.1, documents, own, own, nan, 0.05)) == words
+    assert str(difference_cell(Difference(-0.1, documents, own, own, nan, 0.05))) == words
 
 
 def test_the_error_that_does_not_decide_is_said_with_its_reason():
     def words(p, seeds=0.02):
         own, pooled = SeedError(seeds, 2), SeedError(0.01, 8)
-        return other_error(Difference(0.1, None, own, pooled, p, 0.05))
+        return str(other_error(Difference(0.1, None, own, pooled, p, 0.05)))
 
     assert words(nan) == words(0.4) == "± 0.0200 of these two alone"
     assert words(0.0312) == "± 0.0100 pooled; equal spreads are doubted, p = 0.031"

@@ -1,7 +1,7 @@
 """Sections and pages of a report, read back."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 
 from pipelines.report import blocks
 from pipelines.report.analysis import Analysis
-from pipelines.report.blocks import Block, Group, Section, Table
+from pipelines.report.blocks import Block, Entry, Group, Head, Section, Table
 from pipelines.report.sections import TOPICS, Topic
 
 EXPECTED = Path(__file__).parents[1] / "report/expected"
@@ -31,14 +31,20 @@ def tables(blocks: Sequence[Block]) -> Iterator[Table]:
             yield from tables(block.blocks)
 
 
+def printed(row: Iterable[Entry | Head]) -> list[str]:
+    """The cells of a row as Markdown has them."""
+    return [*map(str, row)]
+
+
 def by_name(table: Table) -> dict[str, dict[str, str]]:
     """The cells of each row by head, by the row's name."""
-    return {row[0]: dict(zip(table.head, row, strict=True)) for row in table.rows}
+    head = printed(table.head)
+    return {str(row[0]): dict(zip(head, printed(row), strict=True)) for row in table.rows}
 
 
-def numbers(text: str) -> list[str]:
+def numbers(text: object) -> list[str]:
     """As they are written, with their signs."""
-    return re.findall(r"[−+]?\d[\d,.]*(?<![,.])", text)
+    return re.findall(r"[−+]?\d[\d,.]*(?<![,.])", str(text))
 
 
 def heights(axes: Axes, **look: Any) -> list[list[float]]:

@@ -5,7 +5,7 @@ from importlib import import_module
 from pkgutil import iter_modules
 
 from pipelines.report.analysis import Analysis
-from pipelines.report.blocks import Block, Section, paragraphs
+from pipelines.report.blocks import Block, Section, explanations
 
 Topic = Callable[[Analysis], Sequence[Block]]
 TOPICS: dict[str, tuple[str, Topic]] = {}  # title and function by name
@@ -25,8 +25,8 @@ def all_sections(analysis: Analysis) -> list[Section]:
     """Sections with something to show, in the order of docs/report.md; `comparisons` always."""
     for module in iter_modules(__path__, f"{__name__}."):
         import_module(module.name)
-    made = ((name, title, topic(analysis)) for name, (title, topic) in TOPICS.items())
-    shown = [Section(*each) for each in made if each[-1]]
+    sections = [Section(name, title, topic(analysis)) for name, (title, topic) in TOPICS.items()]
+    shown = [section for section in sections if section.blocks]
     shown.append(Section("comparisons", "What may not be compared", []))
-    place = {title: i for i, title in enumerate(paragraphs())}
+    place = {title: i for i, title in enumerate(explanations())}
     return sorted(shown, key=lambda section: place.get(section.title, len(place)))

@@ -1,7 +1,10 @@
-"""The benchmarks of a suite, beside the paper's tables."""
+"""The benchmarks of a suite, beside the paper's tables, and during training as in Figures 5 to 7 of
+the paper.
+"""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from statistics import fmean
 
 from matplotlib.axes import Axes
@@ -18,13 +21,26 @@ from pipelines.report.benchmarks import (
     Score,
     Scores,
     Task,
-    alike,
     nearest,
     read_tables,
     sampled_tasks,
+    scored_alike,
     suite_of,
 )
-from pipelines.report.blocks import Block, Picture, Table, Text, escaped, explained, heading, table
+from pipelines.report.blocks import (
+    MISSING,
+    Block,
+    Cell,
+    Entries,
+    Picture,
+    Table,
+    Text,
+    Verdict,
+    escaped,
+    explained,
+    heading,
+    table,
+)
 from pipelines.report.sections import titled
 from pipelines.report.style import (
     ANNEALING,
@@ -40,13 +56,251 @@ from pipelines.report.style import (
 )
 from pipelines.report.wording import estimate, listed, magnitude, number, signed
 
-# Benchmarks during training, as in Figures 5 to 7 of the paper: a small panel for each.
+COLUMNS, TICKS = 4, 4  # of the figure: panels side by side, and labels below each
+SCORING = {
+    "marginal": "averaged in probability over K = {} samples of z: z for the prompt from the "
+    "encoder, which reads the prompt only, z for the answer from the prior (marginal)",
+    "posterior_prompt": "for a single sample of z, K = {}: z for the prompt from the encoder, "
+    "which reads the prompt only, z for the answer from the prior (posterior_prompt, the paper’s "
+    "literal procedure)",
+}
 
-COLUMNS, TICKS = 4, 4
+
+@titled("Benchmarks")
+def benchmarks(analysis: Analysis) -> Sequence[Block]:
+    families = analysis.benchmarks
+    if not families:
+        return []
+    blocks: list[Block] = [Text(suite_words(families))]
+    for family in families:
+        blocks += family_blocks(family, analysis)
+    return [*blocks, *map(Text, scoring_words(families))]
 
 
-def with_budgets(benchmarks: Benchmarks) -> list[Arm]:
-    return [arm for arm in benchmarks.arms if all(suite_of(run).budgets for run in arm.runs)]
+def suite_words(families: list[Benchmarks]) -> str:
+    suites = [suite_of(run) for family in families for run in family.runs]
+    first, harnesses = suites[0], listed(dict.fromkeys(suite.harness for suite in suites))
+    said = f"Suite {first.suite}, run by {harnesses} with seed {first.seed}"
+    if first.limit:
+        said += f", on at most {first.limit:,} documents a task"
+        parts = [key for suite in suites for key, task in suite.tasks.items() if task.subtasks]
+        said += f" (of {listed(dict.fromkeys(parts))}: of each part)" if parts else ""
+    return f"{said}. ± is one standard error over documents."
+
+
+def family_blocks(family: Benchmarks, analysis: Analysis) -> list[Block]:
+    name, paper = analysis.family_name(family.arms), beside(family)
+    blocks: list[Block] = [heading(f"{name}: benchmarks")]
+    blocks += score_table(family, family.final, paper)
+    notes = []
+    if family.tasks and not family.baseline:
+        notes.append(
+            "Nothing is compared here: no plain baseline of this data, model and number of tokens "
+            "was scored."
+        )
+    notes += [*paper_notes(family, paper), *exceptions(family)]
+    for words, reasons in (
+        ("Where the data are from:", {t.name: t.sources for t in family.tasks if t.sources}),
+        ("Skipped, so nothing is known about them:", family.skipped),
+    ):
+        if reasons:
+            lines = [f"- {escaped(k)}: {escaped('; '.join(r))}" for k, r in reasons.items()]
+            notes.append("\n".join((words, "", *lines)))
+    blocks += map(Text, notes)
+    if errors := monte_carlo(family):
+        blocks += [explained("The Monte Carlo error of K samples"), *errors]
+    blocks += sampled_blocks(family, name)
+    if family.last_third:
+        late = beside(family, late=True)
+        blocks += [
+            heading(f"{name}: benchmarks, mean of the last third of training"),
+            *score_table(family, family.last_third, late),
+            explained("The last third of training"),
+        ]
+        if late:
+            blocks.append(Text(f"Beside them: {paper_words(late)}."))
+    if family.tasks and with_budgets(family):
+        alt = f"Score on each benchmark against tokens on {name}"
+        blocks += [
+            heading(f"{name}: benchmarks during training"),
+            explained("Benchmarks during training"),
+            Picture(f"benchmarks_{name}", during_training(family, analysis.style), alt),
+        ]
+    return blocks
+
+
+def kappas(family: Benchmarks) -> set[float]:
+    return {arm.run.kappa_bits for arm in family.arms if arm.run.kappa_bits is not None}
+
+
+def beside(family: Benchmarks, late: bool = False) -> PaperTable | None:
+    """The paper's table to compare with, if one has a κ and a benchmark in common."""
+    first = family.baseline or family.arms[0]
+    names = [task.name for task in family.tasks]
+    tokens = family.arms[0].trained_tokens
+    return nearest(read_tables(), first.parameters, tokens, kappas(family), names, late)
+
+
+def score_cell(score: Score | None) -> Cell:
+    """A cell such as 0.400 ± 0.020; **+33.33 % better**."""
+    if score is None:
+        return MISSING
+    cell = estimate(score.value, 3)
+    if not score.verdict:
+        return cell
+    relative = "–" if score.relative is None else f"{signed(score.relative, 2)} %"
+    return replace(cell, verdict=Verdict(score.verdict, score.counts, relative))
+
+
+def paper_cells(family: Benchmarks, paper: PaperTable, task: Task) -> Entries:
+    """Cells of the paper's baseline and Free Transformers with a κ that arms here have, by head."""
+    scores = paper_scores(paper, task)
+    cells = {"baseline": Cell(number(scores.baseline, 3)) if scores else MISSING}
+    for kappa in sorted(paper.kappas & kappas(family)):
+        cell = MISSING
+        if scores:
+            change = Verdict("", change=f"{signed(scores.relative[kappa], 2)} %")
+            cell = Cell(number(scores.free[kappa], 3), verdict=change)
+        cells[f"κ = {fraction(kappa)}"] = cell
+    return {f"paper, {paper.name}: {head}": cell for head, cell in cells.items()}
+
+
+def score_table(family: Benchmarks, scores: Scores, paper: PaperTable | None) -> list[Table]:
+    return table(
+        {
+            "benchmark": task.name,
+            "metric": task.metric + ("" if task.higher_is_better else " (lower is better)"),
+            "shots": Cell(str(task.shots)),
+            "documents": Cell(f"{task.documents:,}"),
+            "version": Cell(task.version),
+            **{arm_head(arm): score_cell(scores[task.key].get(arm.name)) for arm in family.arms},
+            **(paper_cells(family, paper, task) if paper else {}),
+        }
+        for task in family.tasks
+        if task.key in scores
+    )
+
+
+def paper_scores(paper: PaperTable, task: Task) -> PaperScores | None:
+    """The paper's scores on a task; None if it has none, or by another metric."""
+    scores = paper.scores.get(task.name)
+    return scores if scores and scores.metric == task.metric else None
+
+
+def arm_head(arm: Arm) -> str:
+    return arm.name + ("" if arm.baseline else f", κ = {arm.first.kappa}")
+
+
+def paper_notes(family: Benchmarks, paper: PaperTable | None) -> list[str]:
+    """How far the paper's models are from these, and what is not put beside them."""
+    if not paper:
+        common = {task.name for task in family.tasks} & {n for t in read_tables() for n in t.scores}
+        why = "no Free Transformer here has a κ of theirs" if common else "they have none of these"
+        alone = f"The paper’s tables are not put beside these benchmarks: {why}."
+        return [alone] if family.tasks else []
+    ours = family.baseline or family.arms[0]
+    said = [
+        f"Beside them: {paper_words(paper)}, the nearest in size and training. Here: "
+        f"{magnitude(ours.parameters)} parameters, {magnitude(ours.trained_tokens)} tokens. The "
+        "paper gives no errors and one model per arm, so none of its differences is claimed here. "
+        "[Its tables](../../docs/paper/README.md)"
+    ]
+    others = [
+        f"{task.name} ({task.metric} here, {paper.scores[task.name].metric} there)"
+        for task in family.tasks
+        if task.name in paper.scores and not paper_scores(paper, task)
+    ]
+    if others:
+        said.append(f"Not compared with the paper, because the metric differs: {listed(others)}.")
+    return said
+
+
+def paper_words(paper: PaperTable) -> str:
+    late = ", mean of the last third" if paper.late else ""
+    sizes = f"{magnitude(paper.parameters)} parameters, {magnitude(paper.tokens)} tokens"
+    return f"{paper.name} of the paper ({sizes}{late})"
+
+
+def exceptions(family: Benchmarks) -> list[str]:
+    """Prompts that were cut, and runs that were scored in another way than the first."""
+    cuts, others = [], []
+    for task in family.tasks:
+        cut = []
+        for run in (run for run in family.runs if task.key in suite_of(run).tasks):
+            if scored_alike(run, task):
+                cut.append(suite_of(run).tasks[task.key].truncated)
+            else:
+                others.append(f"{task.name} of {run.name}")
+        if any(cut):
+            ends = dict.fromkeys(f"{number:,}" for number in (min(cut), max(cut)))
+            cuts.append(f"{task.name}, {' to '.join(ends)} requests a run")
+    said = []
+    if cuts:
+        said.append(f"Prompts longer than the context were cut from the left: {'; '.join(cuts)}.")
+    if others:
+        said.append(
+            "Left out, because their data, documents, shots, metric or version of the task differ "
+            f"from the others: {listed(others)}. `dvc repro` scores all alike."
+        )
+    return said
+
+
+def monte_carlo(family: Benchmarks) -> list[Table]:
+    """Mean error (nats) of K samples and share of undecided documents, by task, if known."""
+    free = [arm for arm in family.arms if arm.samples_noise]
+    rows = list[Entries]()
+    for task in family.tasks:
+        cells: Entries = {arm.name: monte_carlo_cell(arm, task) for arm in free}
+        if any(cell != MISSING for cell in cells.values()):
+            rows.append({"benchmark": task.name, **cells})
+    return table(rows)
+
+
+def monte_carlo_cell(arm: Arm, task: Task) -> Cell:
+    results = [suite_of(run).tasks[task.key] for run in arm.runs if scored_alike(run, task)]
+    errors = [result.mc_error for result in results if result.mc_error is not None]
+    shares = [result.undecided for result in results if result.undecided is not None]
+    parts = []
+    if errors:
+        parts.append(f"± {fmean(errors):.3f}")
+    if shares:
+        parts.append(f"{100 * fmean(shares):.1f} %")
+    return Cell(", ".join(parts)) if parts else MISSING
+
+
+def sampled_blocks(family: Benchmarks, name: str) -> list[Block]:
+    blocks: list[Block] = []
+    for each in sampled_tasks(family):
+        first = not blocks
+        blocks.append(heading(f"{name}: {each.samples} answers to each prompt of {each.task.name}"))
+        if first:
+            blocks.append(explained("Several answers to a prompt"))
+        blocks += table(
+            {
+                "arm": arm_head(row.arm),
+                "what varies": row.varies,
+                "temperature": Cell(f"{row.sampling.temperature:g}"),
+                **{f"pass@{k}": score_cell(score) for k, score in row.pass_at.items()},
+                "distinct answers": estimate(row.distinct, 3),
+            }
+            for row in each.rows
+        )
+    return blocks
+
+
+def scoring_words(families: list[Benchmarks]) -> list[str]:
+    """How Free Transformers were scored, and baselines with a random prefix, if there are any."""
+    arms = [arm for family in families for arm in family.arms]
+    suites = [suite_of(arm.first) for arm in arms if not arm.baseline]
+    ways = [SCORING[suite.scoring].format(suite.samples) for suite in suites[:1]]
+    if any(arm.run.random_prefix for arm in arms):
+        ways.append("with a random prefix, averaged in probability over as many prefixes")
+    if not ways:
+        return []
+    return [
+        "The log-probability of an answer, log P(answer | prompt), is exact for a baseline and, "
+        f"for a Free Transformer, {listed(ways)}. Rolling likelihoods are filtering bounds."
+    ]
 
 
 def during_training(benchmarks: Benchmarks, style: Mapping[str, Style]) -> Figure:
@@ -89,236 +343,11 @@ def draw_scores(axes: Axes, arm: Arm, task: Task, style: Style) -> None:
         axes.plot([x for x, _ in each], [score for _, score in each], **seeds)
 
 
+def with_budgets(benchmarks: Benchmarks) -> list[Arm]:
+    return [arm for arm in benchmarks.arms if all(suite_of(run).budgets for run in arm.runs)]
+
+
 def line(arm: Arm, style: Style) -> Style:
     """An arm's line: the plain baseline's is thicker, and over the others."""
     width, order = (2.4, 3) if arm.plain else (1.1, 2)
     return {"color": style["color"], "lw": width, "zorder": order}
-
-
-SCORING = {
-    "marginal": "averaged in probability over K = {} samples of z: z for the prompt from the "
-    "encoder, which reads the prompt only, z for the answer from the prior (marginal)",
-    "posterior_prompt": "for a single sample of z, K = {}: z for the prompt from the encoder, "
-    "which reads the prompt only, z for the answer from the prior (posterior_prompt, the paper’s "
-    "literal procedure)",
-}
-
-
-@titled("Benchmarks")
-def benchmarks(analysis: Analysis) -> Sequence[Block]:
-    families = analysis.benchmarks
-    if not families:
-        return []
-    blocks: list[Block] = [Text(suite_words(families))]
-    for family in families:
-        blocks += family_blocks(family, analysis)
-    return [*blocks, *map(Text, scoring_words(families))]
-
-
-def suite_words(families: list[Benchmarks]) -> str:
-    suites = [suite_of(run) for family in families for run in family.runs]
-    first, harnesses = suites[0], listed(dict.fromkeys(suite.harness for suite in suites))
-    said = f"Suite {first.suite}, run by {harnesses} with seed {first.seed}"
-    if first.limit:
-        said += f", on at most {first.limit:,} documents a task"
-        parts = [key for suite in suites for key, task in suite.tasks.items() if task.subtasks]
-        said += f" (of {listed(dict.fromkeys(parts))}: of each part)" if parts else ""
-    return f"{said}. ± is one standard error over documents."
-
-
-def family_blocks(family: Benchmarks, analysis: Analysis) -> list[Block]:
-    name, paper = analysis.family_name(family.arms), beside(family)
-    blocks: list[Block] = [heading(f"{name}: benchmarks")]
-    blocks += score_table(family, family.final, paper)
-    notes = [
-        "Nothing is compared here: no plain baseline of this data, model and number of tokens "
-        "was scored."
-    ] * bool(family.tasks and not family.baseline)
-    notes += [*paper_notes(family, paper), *exceptions(family)]
-    for words, reasons in (
-        ("Where the data are from:", {t.name: t.sources for t in family.tasks if t.sources}),
-        ("Skipped, so nothing is known about them:", family.skipped),
-    ):
-        lines = [f"- {escaped(k)}: {escaped('; '.join(r))}" for k, r in reasons.items()]
-        notes += ["\n".join((words, "", *lines))] * bool(lines)
-    blocks += map(Text, notes)
-    if errors := monte_carlo(family):
-        blocks += [explained("The Monte Carlo error of K samples"), *errors]
-    blocks += sampled_blocks(family, name)
-    if family.last_third:
-        late = beside(family, late=True)
-        blocks += [
-            heading(f"{name}: benchmarks, mean of the last third of training"),
-            *score_table(family, family.last_third, late),
-            explained("The last third of training"),
-            *[Text(f"Beside them: {paper_words(late)}.") for late in [late] if late],
-        ]
-    if family.tasks and with_budgets(family):
-        alt = f"Score on each benchmark against tokens on {name}"
-        blocks += [
-            heading(f"{name}: benchmarks during training"),
-            explained("Benchmarks during training"),
-            Picture(f"benchmarks_{name}", during_training(family, analysis.style), alt),
-        ]
-    return blocks
-
-
-def kappas(family: Benchmarks) -> set[float]:
-    return {arm.run.kappa_bits for arm in family.arms if arm.run.kappa_bits is not None}
-
-
-def beside(family: Benchmarks, late: bool = False) -> PaperTable | None:
-    """The paper's table to compare with, if one has a κ and a benchmark in common."""
-    first = family.baseline or family.arms[0]
-    names = [task.name for task in family.tasks]
-    tokens = family.arms[0].trained_tokens
-    return nearest(read_tables(), first.parameters, tokens, kappas(family), names, late)
-
-
-def score_cell(score: Score | None) -> str:
-    """A cell such as 0.400 ± 0.020; **+33.33 % better**, bold where the difference counts."""
-    if score is None or not score.verdict:
-        return estimate(score.value if score else None, 3)
-    relative = "–" if score.relative is None else f"{signed(score.relative, 2)} %"
-    said = f"**{relative} {score.verdict}**" if score.counts else f"{relative} ({score.verdict})"
-    return f"{estimate(score.value, 3)}; {said}"
-
-
-def paper_cells(family: Benchmarks, paper: PaperTable, task: Task) -> dict[str, str]:
-    """Cells of the paper's baseline and Free Transformers with a κ that arms here have, by head."""
-    scores = paper_scores(paper, task)
-    cells = {"baseline": number(scores.baseline, 3) if scores else "–"}
-    for k in sorted(paper.kappas & kappas(family)):
-        shown = f"{number(scores.free[k], 3)}; {signed(scores.relative[k], 2)} %" if scores else "–"
-        cells[f"κ = {fraction(k)}"] = shown
-    return {f"paper, {paper.name}: {head}": cell for head, cell in cells.items()}
-
-
-def score_table(family: Benchmarks, scores: Scores, paper: PaperTable | None) -> list[Table]:
-    return table(
-        {
-            "benchmark": task.name,
-            "metric": task.metric + ("" if task.higher_is_better else " (lower is better)"),
-            "shots": str(task.shots),
-            "documents": f"{task.documents:,}",
-            "version": task.version,
-            **{arm_head(arm): score_cell(scores[task.key].get(arm.name)) for arm in family.arms},
-            **(paper_cells(family, paper, task) if paper else {}),
-        }
-        for task in family.tasks
-        if task.key in scores
-    )
-
-
-def paper_scores(paper: PaperTable, task: Task) -> PaperScores | None:
-    """The paper's scores on a task; None if it has none, or by another metric."""
-    scores = paper.scores.get(task.name)
-    return scores if scores and scores.metric == task.metric else None
-
-
-def arm_head(arm: Arm) -> str:
-    return arm.name + ("" if arm.baseline else f", κ = {arm.first.kappa}")
-
-
-def paper_notes(family: Benchmarks, paper: PaperTable | None) -> list[str]:
-    """How far the paper's models are from these, and what is not put beside them."""
-    if not paper:
-        common = {task.name for task in family.tasks} & {n for t in read_tables() for n in t.scores}
-        why = "no Free Transformer here has a κ of theirs" if common else "they have none of these"
-        alone = f"The paper’s tables are not put beside these benchmarks: {why}."
-        return [alone] * bool(family.tasks)
-    ours = family.baseline or family.arms[0]
-    said = [
-        f"Beside them: {paper_words(paper)}, the nearest in size and training. Here: "
-        f"{magnitude(ours.parameters)} parameters, {magnitude(ours.trained_tokens)} tokens. The "
-        "paper gives no errors and one model per arm, so none of its differences is claimed here. "
-        "[Its tables](../../docs/paper/README.md)"
-    ]
-    others = [
-        f"{task.name} ({task.metric} here, {paper.scores[task.name].metric} there)"
-        for task in family.tasks
-        if task.name in paper.scores and not paper_scores(paper, task)
-    ]
-    if others:
-        said.append(f"Not compared with the paper, because the metric differs: {listed(others)}.")
-    return said
-
-
-def paper_words(paper: PaperTable) -> str:
-    late = ", mean of the last third" * paper.late
-    sizes = f"{magnitude(paper.parameters)} parameters, {magnitude(paper.tokens)} tokens"
-    return f"{paper.name} of the paper ({sizes}{late})"
-
-
-def exceptions(family: Benchmarks) -> list[str]:
-    """Prompts that were cut, and runs that were scored in another way than the first."""
-    cuts, unlike = [], []
-    for task in family.tasks:
-        scored = [run for run in family.runs if task.key in suite_of(run).tasks]
-        unlike += [f"{task.name} of {run.name}" for run in scored if not alike(run, task)]
-        cut = [suite_of(run).tasks[task.key].truncated for run in scored if alike(run, task)]
-        if any(cut):
-            ends = dict.fromkeys(f"{number:,}" for number in (min(cut), max(cut)))
-            cuts.append(f"{task.name}, {' to '.join(ends)} requests a run")
-    cut_words = f"Prompts longer than the context were cut from the left: {'; '.join(cuts)}."
-    other = (
-        "Left out, because their data, documents, shots, metric or version of the task differ from "
-        f"the others: {listed(unlike or ['none'])}. `dvc repro` scores all alike."
-    )
-    return [cut_words] * bool(cuts) + [other] * bool(unlike)
-
-
-def monte_carlo(family: Benchmarks) -> list[Table]:
-    """Mean error (nats) of K samples and share of undecided documents, by task, if known."""
-    free = [arm for arm in family.arms if arm.samples_noise]
-    cells = {task.name: {a.name: monte_carlo_cell(a, task) for a in free} for task in family.tasks}
-    return table(
-        {"benchmark": task, **by_arm}
-        for task, by_arm in cells.items()
-        if {*by_arm.values()} - {"–"}
-    )
-
-
-def monte_carlo_cell(arm: Arm, task: Task) -> str:
-    results = [suite_of(run).tasks[task.key] for run in arm.runs if alike(run, task)]
-    errors = [result.mc_error for result in results if result.mc_error is not None]
-    shares = [result.undecided for result in results if result.undecided is not None]
-    parts = [f"± {fmean(errors):.3f}"] if errors else []
-    parts += [f"{100 * fmean(shares):.1f} %"] if shares else []
-    return ", ".join(parts) or "–"
-
-
-def sampled_blocks(family: Benchmarks, name: str) -> list[Block]:
-    tasks = sampled_tasks(family)
-    blocks: list[Block] = []
-    for each in tasks:
-        blocks.append(heading(f"{name}: {each.samples} answers to each prompt of {each.task.name}"))
-        if each is tasks[0]:
-            blocks.append(explained("Several answers to a prompt"))
-        heads = [f"pass@{k}" for k in each.ks]
-        blocks += table(
-            {
-                "arm": arm_head(row.arm),
-                "what varies": row.varies,
-                "temperature": f"{row.sampling.temperature:g}",
-                **dict(zip(heads, map(score_cell, row.pass_at), strict=True)),
-                "distinct answers": score_cell(row.distinct),
-            }
-            for row in each.rows
-        )
-    return blocks
-
-
-def scoring_words(families: list[Benchmarks]) -> list[str]:
-    """How Free Transformers were scored, and baselines with a random prefix, if there are any."""
-    arms = [arm for family in families for arm in family.arms]
-    suites = [suite_of(arm.first) for arm in arms if not arm.baseline]
-    ways = [SCORING[suite.scoring].format(suite.samples) for suite in suites[:1]]
-    if any(arm.run.random_prefix for arm in arms):
-        ways.append("with a random prefix, averaged in probability over as many prefixes")
-    if not ways:
-        return []
-    return [
-        "The log-probability of an answer, log P(answer | prompt), is exact for a baseline and, "
-        f"for a Free Transformer, {listed(ways)}. Rolling likelihoods are filtering bounds."
-    ]

@@ -15,6 +15,7 @@ from pipelines.compare.arms import Arm
 from pipelines.report.analysis import Analysis
 from pipelines.report.blocks import (
     Block,
+    Cell,
     Picture,
     Samples,
     Table,
@@ -131,8 +132,8 @@ def by_lag(runs: list[RunResults]) -> list[Table]:
         {
             "run": name,
             **{f"lag {lag}": net_bits(lagged.get(lag)) for lag in lags},
-            "subtracted at lag 1": number(lagged[1].null_mean if 1 in lagged else None),
-            "its sd": number(lagged[1].null_sd if 1 in lagged else None),
+            "subtracted at lag 1": Cell(number(lagged[1].null_mean if 1 in lagged else None)),
+            "its sd": Cell(number(lagged[1].null_sd if 1 in lagged else None)),
         }
         for name, lagged in found.items()
     )
@@ -151,6 +152,6 @@ def examples(bit: InformativeBit) -> list[Block]:
     return blocks
 
 
-def net_bits(excess: NetInformation | None) -> str:
+def net_bits(excess: NetInformation | None) -> Cell:
     """Bits ± the standard error over documents, if there is more than one."""
     return estimate(Estimate(excess.bits, excess.se) if excess else None)

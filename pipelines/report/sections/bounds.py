@@ -10,21 +10,24 @@ from pipelines.compare.arms import Arm
 from pipelines.compare.comparison import Comparison
 from pipelines.config.schema import AUTO, EvaluationConfig
 from pipelines.report.analysis import Analysis
-from pipelines.report.blocks import NOT_COMPARABLE, Block, Table, Text, heading, table
+from pipelines.report.blocks import (
+    MISSING,
+    Block,
+    Cell,
+    Column,
+    Entries,
+    Name,
+    Pairs,
+    Table,
+    Text,
+    heading,
+    table,
+)
 from pipelines.report.sections import titled
 from pipelines.report.style import Style, below, dots, plain
-from pipelines.report.verdicts import name
-from pipelines.report.wording import estimate, in_words, other_error, verdict
+from pipelines.report.verdicts import row_name
+from pipelines.report.wording import difference_cell, estimate, other_error, verdict
 
-FIELDS = {  # of Figures, by head
-    "NLL (exact)": "nll",
-    "filtering bound": "filtering",
-    f"ELBO bound{NOT_COMPARABLE}": "elbo",
-    f"IWAE-{{}} bound{NOT_COMPARABLE}": "iwae",
-    f"prior-sample bound{NOT_COMPARABLE}": "prior",
-    f"KL{NOT_COMPARABLE}": "kl",
-    f"reconstruction CE{NOT_COMPARABLE}": "ce",
-}
 PROPOSALS: dict[float | None, str] = {None: "by the default rule", 0: "from the prior"}
 
 
@@ -56,9 +59,9 @@ def data_blocks(data: str, arms: list[Arm], analysis: Analysis) -> list[Block]:
     if seeds:
         single = table(
             {
-                "run": run.name + " **(collapsed)**" * bool(run.evaluation.collapsed),
-                "seed": str(run.run.seed),
-                **cells(run.figures(unit), settings),
+                "run": Name(run.name, "collapsed" if run.evaluation.collapsed else ""),
+                "seed": Cell(str(run.run.seed)),
+                **figure_cells(run.figures(unit), settings),
             }
             for run in runs
         )
@@ -66,10 +69,15 @@ def data_blocks(data: str, arms: list[Arm], analysis: Analysis) -> list[Block]:
     return blocks
 
 
-def cells(figures: Figures, settings: EvaluationConfig) -> dict[str, str]:
+def figure_cells(figures: Figures, settings: EvaluationConfig) -> Entries:
     return {
-        head.format(settings.iwae_samples): estimate(getattr(figures, field))
-        for head, field in FIELDS.items()
+        "NLL (exact)": estimate(figures.nll),
+        "filtering bound": estimate(figures.filtering),
+        Column("ELBO bound", comparable=False): estimate(figures.elbo),
+        Column(f"IWAE-{settings.iwae_samples} bound", comparable=False): estimate(figures.iwae),
+        Column("prior-sample bound", comparable=False): estimate(figures.prior),
+        Column("KL", comparable=False): estimate(figures.kl),
+        Column("reconstruction CE", comparable=False): estimate(figures.ce),
     }
 
 
@@ -78,12 +86,12 @@ def calibrations(runs: list[RunResults]) -> list[Table]:
     return table(
         {
             "run": run.name,
-            "particles": str(found.particles),
-            "share of the encoder’s logits": f"{found.proposal:g}",
+            "particles": Cell(str(found.particles)),
+            "share of the encoder’s logits": Cell(f"{found.proposal:g}"),
             "converged": "yes" if found.converged else "no",
-            "gain of twice as many": f"{found.gain:.5f}, error {found.error:.5f}",
-            "bound of training text by particles": ", ".join(
-                f"{k}: {bound:.4f}" for k, bound in found.curve.items()
+            "gain of twice as many": Cell(f"{found.gain:.5f}", notes=(f"error {found.error:.5f}",)),
+            "bound of training text by particles": Cell(
+                ", ".join(f"{k}: {bound:.4f}" for k, bound in found.curve.items())
             ),
         }
         for run in runs
@@ -95,16 +103,16 @@ def all_arms(arms: list[Arm], unit: str, settings: EvaluationConfig) -> list[Tab
     gap = unit == "bits_per_token" and arms[0].gap is not None
     return table(
         {
-            "arm": name(arm),
+            "arm": row_name(arm),
             "kind": ", ".join(filter(None, (arm.kind, arm.run.model, arm.warmup))),
-            "κ, bits": arm.first.kappa,
-            "H": str(arm.first.latent_bits or "–"),
-            "parameters": f"{arm.parameters:,}",
-            "trained tokens": f"{arm.trained_tokens:,}",
-            "seeds": str(len(arm.runs)),
-            "scored, tokens/s": f"{arm.tokens_per_second:,.0f}",
+            "κ, bits": Cell(arm.first.kappa),
+            "H": Cell(str(arm.first.latent_bits)) if arm.first.latent_bits else MISSING,
+            "parameters": Cell(f"{arm.parameters:,}"),
+            "trained tokens": Cell(f"{arm.trained_tokens:,}"),
+            "seeds": Cell(str(len(arm.runs))),
+            "scored, tokens/s": Cell(f"{arm.tokens_per_second:,.0f}"),
             **({"gap to exact, nats/token": estimate(arm.gap)} if gap else {}),
-            **cells(arm.figures(unit), settings),
+            **figure_cells(arm.figures(unit), settings),
         }
         for arm in arms
     )
@@ -112,10 +120,10 @@ def all_arms(arms: list[Arm], unit: str, settings: EvaluationConfig) -> list[Tab
 
 def how_to_read(arms: list[Arm], unit: str, seeds: bool, settings: EvaluationConfig) -> list[str]:
     first = arms[0].first.evaluation
-    texts = [
-        f"Means {'over seeds ' * seeds}± one standard error over {first.documents:,} held-out "
-        f"documents{'; spread: sample standard deviation over seeds' * seeds}."
-    ]
+    error = f"± one standard error over {first.documents:,} held-out documents"
+    texts = [f"Means {error}."]
+    if seeds:
+        texts = [f"Means over seeds {error}; spread: sample standard deviation over seeds."]
     if bounds := [bound for arm in arms if (bound := arm.figures(unit).filtering)]:
         largest = max(bounds, key=lambda bound: bound.monte_carlo or 0)
         half = max(bound.half_variance or 0.0 for bound in bounds)
@@ -153,13 +161,20 @@ def from_baselines(comparisons: list[Comparison], arms: list[Arm], seeds: bool) 
     rows = []
     for arm in arms:
         against = {c.other.name: c for c in comparisons if c.arm is arm}
-        row = [("arm", arm.name), ("parameters", f"{arm.parameters:,}")]
+        if not against:
+            continue
+        row: Pairs = [
+            ("arm", arm.name),
+            ("parameters", Cell(f"{arm.parameters:,}")),
+        ]
         for control in controls:
             c = against.get(control.name)
-            row.append((f"from {control.name} ({control.parameters:,} parameters)", in_words(c)))
-            row += [("other error over seeds", other_error(c))] * seeds
-            row.append(("verdict", f"{verdict(c)} ({c.words})" if c else "–"))
-        rows += [row] * bool(against)
+            head = f"from {control.name} ({control.parameters:,} parameters)"
+            row.append((head, difference_cell(c)))
+            if seeds:
+                row.append(("other error over seeds", other_error(c)))
+            row.append(("verdict", verdict(c, c.words if c else "")))
+        rows.append(row)
     return table(rows)
 
 

@@ -1,6 +1,7 @@
 """Designs of the latent side by side: what each gains over its model's own."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from statistics import fmean
 
 from matplotlib.figure import Figure
@@ -13,64 +14,65 @@ from pipelines.compare.arms import Arm
 from pipelines.compare.comparison import Comparison, Designs, design_words
 from pipelines.host.files import tokens_folder
 from pipelines.report.analysis import Analysis
-from pipelines.report.blocks import Block, Picture, table
+from pipelines.report.blocks import MISSING, Block, Cell, Entries, Picture, table
 from pipelines.report.sections import titled
 from pipelines.report.sections.figure4 import arm_scores
 from pipelines.report.style import COLOURS, GREY, plain
 from pipelines.report.verdicts import find
-from pipelines.report.wording import number, signed
+from pipelines.report.wording import estimate, number, signed
 
 ROW_INCHES = 0.34  # of a design in the picture
 
 
 @titled("Designs of the latent, side by side")
 def designs(analysis: Analysis) -> Sequence[Block]:
-    rows = [row(arm, group, analysis) for group in analysis.designs for arm in group.arms]
+    rows = [design_row(arm, group, analysis) for group in analysis.designs for arm in group.arms]
     alt = "What each design of the latent gains over that of its model, one dot per seed"
-    pictures = [Picture("designs", drawn(analysis.designs), alt)] if rows else []
+    pictures = [Picture("designs", draw_gains(analysis.designs), alt)] if rows else []
     return [*table(rows), *pictures]
 
 
-def row(arm: Arm, group: Designs, analysis: Analysis) -> dict[str, str]:
+def design_row(arm: Arm, group: Designs, analysis: Analysis) -> Entries:
     use, scores = analysis.uses[arm.name], arm_scores(arm)  # of generations: on the target task
     spread = [number(scores.get(f"spread_{z}"), 1) for z in ("fresh", "pinned")]
     speeds = [arm.trained_tokens / training_seconds(run.curve) for run in arm.runs]
     return {
         "arm": arm.name,
         "data": arm.run.data,
-        "κ": arm.first.kappa,
+        "κ": Cell(arm.first.kappa),
         "design": design_words(arm),
-        "bound": str(arm.bound()),
-        "− its model's design": cell(next((c for c in group.others if c.arm is arm), None)),
-        "− baseline": cell(find(analysis.comparisons, arm, plain=True)),
-        "− larger baseline": cell(find(analysis.comparisons, arm, plain=False)),
-        "use of z": number(use.use.mean),
-        "recovery": number(use.recovery, 2),
-        "waste": number(use.waste.mean),
-        "valid": number(scores.get("valid_fresh"), 2),
-        "spread": " → ".join(spread) if scores else "–",
-        "noise": number(scores.get("noise_pinned"), 2),
-        "parameters": f"{arm.parameters:,}",
+        "bound": replace(estimate(arm.bound()), notes=()),
+        "− its model's design": judged(next((c for c in group.others if c.arm is arm), None)),
+        "− baseline": judged(find(analysis.comparisons, arm, plain=True)),
+        "− larger baseline": judged(find(analysis.comparisons, arm, plain=False)),
+        "use of z": Cell(number(use.use.mean)),
+        "recovery": Cell(number(use.recovery, 2)),
+        "waste": Cell(number(use.waste.mean)),
+        "valid": Cell(number(scores.get("valid_fresh"), 2)),
+        "spread": Cell(" → ".join(spread)) if scores else MISSING,
+        "noise": Cell(number(scores.get("noise_pinned"), 2)),
+        "parameters": Cell(f"{arm.parameters:,}"),
         "FLOPs/token": training_flops(arm),
-        "tokens/s in training": f"{fmean(speeds):,.0f}",
+        "tokens/s in training": Cell(f"{fmean(speeds):,.0f}"),
     }
 
 
-def cell(comparison: Comparison | None) -> str:
+def judged(comparison: Comparison | None) -> Cell:
     if comparison is None:
-        return "–"
-    return f"{signed(comparison.mean)}, {comparison.qualified_verdict}"
+        return MISSING
+    return Cell(signed(comparison.mean), notes=(comparison.qualified_verdict,))
 
 
-def training_flops(arm: Arm) -> str:
+def training_flops(arm: Arm) -> Cell:
     """FLOPs of training, per token of a full context; unknown without the data's vocabulary."""
     folder, config = tokens_folder(arm.run.data), arm.first.config
     if config is None or not (folder / "metadata.json").exists():
-        return "–"
-    return f"{flops_per_token(config, read_metadata(folder).vocab_size).total / 1e6:.2f} M"
+        return MISSING
+    flops = flops_per_token(config, read_metadata(folder).vocab_size).total
+    return Cell(f"{flops / 1e6:.2f} M")
 
 
-def drawn(groups: list[Designs]) -> Figure:
+def draw_gains(groups: list[Designs]) -> Figure:
     """A panel for each group: the bound of the model's own design minus each seed's bound."""
     heights = [1.2 + ROW_INCHES * len(group.arms) for group in groups]
     figure = Figure(figsize=(9, sum(heights)))

@@ -3,7 +3,7 @@
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import isnan, nan
 from statistics import fmean
 from typing import Any
@@ -19,8 +19,12 @@ from pipelines.compare.arms import Arm
 from pipelines.host.files import ROOT
 from pipelines.report.analysis import Analysis
 from pipelines.report.blocks import (
-    BELOW,
+    MISSING,
     Block,
+    Cell,
+    Entries,
+    Entry,
+    Name,
     Picture,
     Samples,
     Text,
@@ -136,32 +140,35 @@ def figure4(analysis: Analysis) -> Sequence[Block]:
     return blocks
 
 
-def score_rows(row: Row) -> list[dict[str, str]]:
+def score_rows(row: Row) -> list[Entries]:
     """Rows of the arm, of its seeds if there are several, and of the paper."""
-    name, seeds, groups = row.arm.name, [*map(str, row.arm.seeds)], row.ours.groups
-    several = len(seeds) > 1
-    mean = f"mean of {len(seeds)}" if several else seeds[0]
-    lines = [(name, mean, groups, row.ours.scores)]
-    if several:
-        by_seed = zip(seeds, scores_by_seed(row.arm), strict=True)
-        lines += [(BELOW + name, seed, groups, scores) for seed, scores in by_seed]
+    seeds = [Cell(str(seed)) for seed in row.arm.seeds]
+    if len(seeds) == 1:
+        rows = [score_row(row, Name(row.arm.name), seeds[0], row.ours)]
+    else:
+        rows = [score_row(row, Name(row.arm.name), f"mean of {len(seeds)}", row.ours)]
+        for seed, scores in zip(seeds, scores_by_seed(row.arm), strict=True):
+            panel = replace(row.ours, scores=scores)
+            rows.append(score_row(row, Name(row.arm.name, below=True), seed, panel))
     if row.paper:
-        lines.append((f"{BELOW}the paper", "–", row.paper.groups, row.paper.scores))
-    return [
-        {
-            "arm": name,
-            "κ": row.arm.first.kappa,
-            "seed": seed,
-            "groups × size": groups,
-            "valid": number(scores["valid_fresh"], 2),
-            "spread, fresh z": number(scores["spread_fresh"], 1),
-            "spread, pinned z": number(scores["spread_pinned"], 1),
-            "pinned ÷ fresh": number(scores["ratio"], 2),
-            "noise, fresh z": number(scores["noise_fresh"], 2),
-            "noise, pinned z": number(scores["noise_pinned"], 2),
-        }
-        for name, seed, groups, scores in lines
-    ]
+        rows.append(score_row(row, Name("the paper", below=True), MISSING, row.paper))
+    return rows
+
+
+def score_row(row: Row, name: Name, seed: Entry, panel: Panel) -> Entries:
+    scores = panel.scores
+    return {
+        "arm": name,
+        "κ": Cell(row.arm.first.kappa),
+        "seed": seed,
+        "groups × size": Cell(panel.groups),
+        "valid": Cell(number(scores["valid_fresh"], 2)),
+        "spread, fresh z": Cell(number(scores["spread_fresh"], 1)),
+        "spread, pinned z": Cell(number(scores["spread_pinned"], 1)),
+        "pinned ÷ fresh": Cell(number(scores["ratio"], 2)),
+        "noise, fresh z": Cell(number(scores["noise_fresh"], 2)),
+        "noise, pinned z": Cell(number(scores["noise_pinned"], 2)),
+    }
 
 
 def read_paper() -> dict[float, Panel]:

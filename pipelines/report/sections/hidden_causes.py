@@ -11,7 +11,7 @@ from ftmodel.analysis.statistics import Chance
 from pipelines.artifacts.results import CoinSequence, LabelFigures
 from pipelines.compare.arms import Arm
 from pipelines.report.analysis import Analysis
-from pipelines.report.blocks import Block, Table, table
+from pipelines.report.blocks import Block, Cell, Entries, Entry, Table, table
 from pipelines.report.sections import titled
 from pipelines.report.style import COLOURS, GREY, Style, below, panels, plain
 from pipelines.report.wording import number, p_value
@@ -84,12 +84,14 @@ def label(analysis: Analysis) -> Sequence[Block]:
     words = "Mutual information of each latent bit with the label"
     figures = analysis.pictures("label", words, labels, lambda arms, _: label_in_bits(arms))
     arms = [arm for arm in analysis.arms if labels(arm)]
-    rows = [
-        [name, *chance_cells(label), *chance_cells(label.whole), number(label.text)]
+    rows: list[list[Entry]] = [
+        [name, *chance_cells(label), *chance_cells(label.whole), Cell(number(label.text))]
         for arm in arms
         for name, label in labels(arm).items()
     ]
-    return [*table(map(label_verdict, arms)), *[Table(LABEL_HEAD, rows)] * bool(rows), *figures]
+    if not rows:
+        return figures
+    return [*table(map(label_verdict, arms)), Table(LABEL_HEAD, rows), *figures]
 
 
 def labels(arm: Arm) -> dict[str, LabelFigures]:
@@ -111,12 +113,12 @@ def label_in_bits(arms: list[Arm]) -> Figure:
     return figure
 
 
-def chance_cells(chance: Chance) -> list[str]:
+def chance_cells(chance: Chance) -> list[Cell]:
     bits = (chance.value, chance.null_mean, chance.null_95)
-    return [*map(number, bits), p_value(chance.p_value)]
+    return [*(Cell(number(each)) for each in bits), Cell(p_value(chance.p_value))]
 
 
-def label_verdict(arm: Arm) -> dict[str, str]:
+def label_verdict(arm: Arm) -> Entries:
     """A row with the number of runs whose z is shown to carry the label; the largest p of those, or
     else the smallest of all; and how much z carries, means over seeds. A run has two tests, the
     best bit and all bits together, and its p is the better one's, doubled (Bonferroni).
@@ -128,9 +130,9 @@ def label_verdict(arm: Arm) -> dict[str, str]:
     sign = sign if len(shown or ps) > 1 else "="
     return {
         "arm": arm.name,
-        "z carries the label": f"{len(shown)} of {len(ps)} runs" if shown else "not shown",
+        "z carries the label": Cell(f"{len(shown)} of {len(ps)} runs") if shown else "not shown",
         "p": f"p {sign} {p:.3g}",
-        "best bit": number(fmean(label.value for label in found), 2),
-        "all together": number(fmean(label.whole.value for label in found), 2),
-        "the text": number(fmean(label.text for label in found), 2),
+        "best bit": Cell(number(fmean(label.value for label in found), 2)),
+        "all together": Cell(number(fmean(label.whole.value for label in found), 2)),
+        "the text": Cell(number(fmean(label.text for label in found), 2)),
     }

@@ -10,7 +10,7 @@ from pipelines.artifacts.results import UNITS, Estimate, Figures
 from pipelines.artifacts.run_results import fraction
 from pipelines.compare.arms import Arm, baselines
 from pipelines.report.analysis import Analysis
-from pipelines.report.blocks import NOT_COMPARABLE, Block, Picture, explained, table
+from pipelines.report.blocks import Block, Cell, Column, Entries, Picture, explained, table
 from pipelines.report.sections import titled
 from pipelines.report.style import (
     COLOURS,
@@ -35,7 +35,7 @@ SERIES: dict[str, tuple[Pick, str, str]] = {  # label: figure, colour, line
 
 @titled("The bound against κ")
 def kappa(analysis: Analysis) -> Sequence[Block]:
-    figures, rows = [], list[dict[str, str]]()
+    figures, rows = [], list[Entries]()
     for family in analysis.families:
         if len({arm.run.kappa_bits for arm in family if arm.preset_design}) > 1:
             name = f"kappa_{analysis.family_name(family)}"
@@ -46,7 +46,7 @@ def kappa(analysis: Analysis) -> Sequence[Block]:
     return [*figures, *collapse]
 
 
-def collapse_at_large_kappa(family: list[Arm], analysis: Analysis) -> list[dict[str, str]]:
+def collapse_at_large_kappa(family: list[Arm], analysis: Analysis) -> list[Entries]:
     """A row on whether more bits make z a copy of the text; none without a baseline."""
     free = sorted((arm for arm in family if arm.preset_design), key=kappa_of)
     steps = [*{kappa_of(arm): arm for arm in free}.values()]  # of arms of one κ, the last
@@ -62,9 +62,9 @@ def collapse_at_large_kappa(family: list[Arm], analysis: Analysis) -> list[dict[
     return [
         {
             "baseline": against[0].other.name,
-            "from κ": first.first.kappa,
-            "to κ": last.first.kappa,
-            "reconstruction CE" + NOT_COMPARABLE: direction(ce),
+            "from κ": Cell(first.first.kappa),
+            "to κ": Cell(last.first.kappa),
+            Column("reconstruction CE", comparable=False): direction(ce),
             "arms worse than it": f"κ = {listed(worse)}" if worse else "none",
             "collapse at large κ": verdict,
         }

@@ -15,7 +15,7 @@ from pipelines.artifacts.run_results import fraction
 from pipelines.compare.arms import Arm, baselines, by_data, families
 from pipelines.compare.comparison import UseOfZ, uses_of_z
 from pipelines.report.analysis import Analysis
-from pipelines.report.blocks import Block, Picture, Table, Text, table
+from pipelines.report.blocks import MISSING, Block, Cell, Entries, Picture, Table, Text, table
 from pipelines.report.sections import titled
 from pipelines.report.style import COLOURS, GREY, Style, below, millions, plain, seeds_and_means
 from pipelines.report.wording import number, signed
@@ -143,9 +143,9 @@ def sizes(ladder: Ladder) -> list[Table]:
     return table(
         {
             "model": rung.baseline.run.model,
-            "parameters": f"{rung.parameters:,}",
-            "tokens per parameter": f"{rung.tokens_per_parameter:.2f}",
-            "κ": fraction(kappa),
+            "parameters": Cell(f"{rung.parameters:,}"),
+            "tokens per parameter": Cell(f"{rung.tokens_per_parameter:.2f}"),
+            "κ": Cell(fraction(kappa)),
             **{
                 name: mean_range(seeds, decimals=2 if name == RECOVERY else 4)
                 for name, seeds in rung.figures(kappa).items()
@@ -156,12 +156,12 @@ def sizes(ladder: Ladder) -> list[Table]:
     )
 
 
-def mean_range(seeds: list[float], decimals: int) -> str:
+def mean_range(seeds: list[float], decimals: int) -> Cell:
     """The mean over seeds and, if there are several, their range."""
     if not seeds:
-        return "–"
+        return MISSING
     low, mean, high = (number(f(seeds), decimals) for f in (min, fmean, max))
-    return f"{mean} ({low} to {high})" if len(seeds) > 1 else mean
+    return Cell(mean, f"({low} to {high})" if len(seeds) > 1 else "")
 
 
 def scope(ladder: Ladder) -> str:
@@ -183,20 +183,23 @@ def predictions(ladder: Ladder) -> list[Table]:
         for kappa in ladder.kappas:
             if line := trend(ladder, kappa, tax):
                 law, at = trend(ladder, kappa, tax, power=True), line.at(TARGET)
-                row = {"tax of": f"κ = {fraction(kappa)}", "over": baseline}
-                row["nats per token for tenfold parameters"] = signed(line.per_tenfold)
-                interval = f"95 %: {signed(at.low)} to {signed(at.high)}"
-                row["at 124 M by the line"] = f"{signed(at.mean)} ({interval})"
-                row["at 124 M by a power law"] = format_factor(law.at(TARGET)) if law else "–"
+                interval = f"(95 %: {signed(at.low)} to {signed(at.high)})"
+                row: Entries = {
+                    "tax of": f"κ = {fraction(kappa)}",
+                    "over": baseline,
+                    "nats per token for tenfold parameters": Cell(signed(line.per_tenfold)),
+                    "at 124 M by the line": Cell(signed(at.mean), interval),
+                    "at 124 M by a power law": factor_cell(law.at(TARGET)) if law else MISSING,
+                }
                 rows.append(row)
     return table(rows)
 
 
-def format_factor(interval: Interval) -> str:
+def factor_cell(interval: Interval) -> Cell:
     """The interval of a power law, whose ends are its mean divided and multiplied by one factor."""
     factor = interval.high / interval.mean
     width = f"{factor:.3g}" if factor < 1000 else "more than 1000"
-    return f"{signed(interval.mean)} (95 %: a factor of {width} either way)"
+    return Cell(signed(interval.mean), f"(95 %: a factor of {width} either way)")
 
 
 def draw(ladder: Ladder) -> Figure:

@@ -1,6 +1,7 @@
 """The target task: what z alone says about the target, and generations beside reconstructions."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from math import floor, log2, log10
 from statistics import fmean, stdev
 
@@ -15,10 +16,10 @@ from pipelines.artifacts.run_results import RunResults
 from pipelines.compare.arms import Arm
 from pipelines.compare.comparison import contrast
 from pipelines.report.analysis import Analysis
-from pipelines.report.blocks import BELOW, Block, table
+from pipelines.report.blocks import MISSING, Block, Cell, Entries, Name, Verdict, table
 from pipelines.report.sections import titled
 from pipelines.report.style import GREY, Style, below, plain
-from pipelines.report.wording import in_words, number, seeds_cell
+from pipelines.report.wording import difference_cell, number, seeds_cell
 
 MIN_BITS = 0.1  # about the start; with fewer, no position for half of them is given
 MIN_SEQUENCES = 30  # for a mean KL at an offset
@@ -66,20 +67,20 @@ def details(arm: Arm) -> list[LatentDetails]:
     return [latent for run in arm.runs if (latent := run.details.latent)]
 
 
-def start_row(arm: Arm) -> list[dict[str, str]]:
+def start_row(arm: Arm) -> list[Entries]:
     """A row: how much of the start z tells, and by which position it tells half of that."""
     known, entropy = over(arm, "start_bits"), over(arm, "start_entropy_bits")
     if not known:
         return []
     bits = max(0.0, fmean(known))  # information is never less
-    spread = f", spread {stdev(known):.2f}" if len(known) > 1 else ""
+    spread = (f"spread {stdev(known):.2f}",) if len(known) > 1 else ()
     half = half_known(arm) if bits > MIN_BITS else None
     return [
         {
             "arm": arm.name,
-            "bits of the start known from z, at least": f"{bits:.2f}{spread}",
-            "of": f"{entropy[0]:.2f}",
-            "half of them by position": number(half, 0),
+            "bits of the start known from z, at least": Cell(f"{bits:.2f}", notes=spread),
+            "of": Cell(f"{entropy[0]:.2f}"),
+            "half of them by position": Cell(number(half, 0)),
         }
     ]
 
@@ -162,7 +163,7 @@ def draw_seeds(axes: Axes, seeds: list[dict[int, float]], colour: str) -> None:
     axes.plot(shared, means, lw=2, color=colour)
 
 
-def mean_cell(name: str, decimals: int) -> Callable[[Arm], str]:
+def mean_cell(name: str, decimals: int) -> Callable[[Arm], Cell]:
     """A function that makes the cell of a figure, by its name in figure4.csv."""
     return lambda arm: seeds_cell(over(arm, name), decimals)
 
@@ -172,38 +173,44 @@ def valid(arm: Arm) -> list[float]:
     return [run.evaluation.fresh.valid for run in arm.runs if run.evaluation.fresh]
 
 
-def exact(arm: Arm) -> str:
+def exact(arm: Arm) -> Cell:
     """NLL of the process itself, nats per token, on the documents that all seeds are scored on."""
     exact = arm.figures().exact
-    return f"{LN2 * exact.mean:.4f}" if exact else "–"
+    return Cell(f"{LN2 * exact.mean:.4f}") if exact else MISSING
 
 
-def aggregate(arm: Arm) -> str:
+def aggregate(arm: Arm) -> Cell:
     """Lower and upper bound on the aggregate posterior's KL to the prior, bits per sequence."""
-    least, most = (mean_cell(f"aggregate_at_{end}_bits", 1)(arm) for end in ("least", "most"))
-    if most == "–":
-        return "–"
-    return f"≤ {most}" if least == "–" else f"{least} to {most}"
+    least = mean_cell("aggregate_at_least_bits", 1)(arm)
+    most = mean_cell("aggregate_at_most_bits", 1)(arm)
+    if most == MISSING:
+        return MISSING
+    if least == MISSING:
+        return replace(most, value=f"≤ {most.value}")
+    if not least.error:
+        return Cell(f"{least} to {most}")
+    return replace(least, error=f"{least.error} to {most}")
 
 
-def against_posterior(arm: Arm) -> str:
+def against_posterior(arm: Arm) -> Cell:
     """Compare the valid share with z from the prior with the share with z from the posterior."""
     reconstructed = over(arm, "reconstruction_valid")
     if not reconstructed:
-        return "–"
+        return MISSING
     c = contrast(arm, arm, "valid", valid(arm), reconstructed)
-    words = {"lower": "**worse**", "higher": "**better**"}
-    return f"{in_words(c)}: {words.get(c.verdict, c.verdict)} ({c.words})"
+    words = {"lower": "worse", "higher": "better"}
+    verdict = Verdict(words.get(c.verdict, c.verdict), c.verdict in words, reason=c.words)
+    return replace(difference_cell(c), verdict=verdict)
 
 
-def sequence_kl(arm: Arm) -> str:
+def sequence_kl(arm: Arm) -> Cell:
     """Mean KL of a sequence's z, which bounds the aggregate's; over sequences and seeds."""
     kl, evaluation = arm.figures().kl, arm.first.evaluation
-    return f"{kl.mean * evaluation.tokens / evaluation.documents:.1f}" if kl else "–"
+    return Cell(f"{kl.mean * evaluation.tokens / evaluation.documents:.1f}") if kl else MISSING
 
 
-ROWS: dict[str, Callable[[Arm], str]] = {
-    "seeds": lambda arm: str(len(arm.runs)),
+ROWS: dict[Name | str, Callable[[Arm], Cell]] = {
+    "seeds": lambda arm: Cell(str(len(arm.runs))),
     "exact NLL of the process, nats/token": exact,
     "NLL or filtering bound − exact, nats/token": mean_cell("gap_nats_per_token", 4),
     "ELBO bound − exact, nats/token": mean_cell("elbo_gap_nats_per_token", 4),
@@ -212,8 +219,8 @@ ROWS: dict[str, Callable[[Arm], str]] = {
     "aggregate posterior from the prior, bits/sequence": aggregate,
     "prior generations: valid": lambda arm: seeds_cell(valid(arm), 3),
     "posterior reconstructions: valid": mean_cell("reconstruction_valid", 3),
-    f"{BELOW}distance of targets, characters": mean_cell("reconstruction_distance", 1),
-    f"{BELOW}overlap of noise": mean_cell("reconstruction_noise", 2),
+    Name("distance of targets, characters", below=True): mean_cell("reconstruction_distance", 1),
+    Name("overlap of noise", below=True): mean_cell("reconstruction_noise", 2),
     "prior generations − posterior reconstructions": against_posterior,
     "mean KL of a single sequence’s z, bits": sequence_kl,
 }
@@ -225,4 +232,4 @@ def target_reconstruction(analysis: Analysis) -> Sequence[Block]:
     arms = [arm for arm in analysis.arms if arm.first.on_target]
     if not any(map(details, arms)):
         return []
-    return table({"": name} | {a.name: cell(a) for a in arms} for name, cell in ROWS.items())
+    return table({"": name, **{arm.name: cell(arm) for arm in arms}} for name, cell in ROWS.items())

@@ -1,6 +1,7 @@
 """Training curves and the held-out bound at each budget, against training tokens."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -10,9 +11,9 @@ from ftmodel.designs.hinge import LN2
 from pipelines.artifacts.curve import Curve
 from pipelines.artifacts.results import UNITS
 from pipelines.compare.arms import Arm
-from pipelines.compare.comparison import Column
+from pipelines.compare.comparison import BoundsByArm
 from pipelines.report.analysis import Analysis
-from pipelines.report.blocks import Block, Picture, heading, table
+from pipelines.report.blocks import MISSING, Block, Pairs, Picture, Verdict, heading, table
 from pipelines.report.sections import titled
 from pipelines.report.style import (
     ANNEALING,
@@ -25,7 +26,7 @@ from pipelines.report.style import (
     plain,
     spaced,
 )
-from pipelines.report.wording import count, estimate, in_words
+from pipelines.report.wording import count, difference_cell, estimate
 
 
 @titled("Training curves")
@@ -98,15 +99,19 @@ def budgets(analysis: Analysis) -> Sequence[Block]:
     return blocks
 
 
-def budget_row(arm: Arm, columns: Mapping[str, Column]) -> list[tuple[str, str]]:
+def budget_row(arm: Arm, budgets: Mapping[str, BoundsByArm]) -> Pairs:
     """A row with each bound, what it is the mean of, and its difference."""
-    row = [("arm", arm.name)]
-    for head, by_arm in columns.items():
-        cell = by_arm.get(arm.name)
-        words = [estimate(cell.bound), count(len(arm.runs), "seed"), cell.note] if cell else ["–"]
-        c = cell and cell.difference
-        row.append((head, ", ".join(filter(None, words))))
-        row.append(("difference", f"{in_words(c)}: {c.verdict} ({c.words})" if c else "–"))
+    row: Pairs = [("arm", arm.name)]
+    for head, by_arm in budgets.items():
+        bound, difference = MISSING, MISSING
+        if found := by_arm.get(arm.name):
+            bound = estimate(found.bound)
+            notes = [*bound.notes, count(len(arm.runs), "seed"), found.note]
+            bound = replace(bound, notes=tuple(filter(None, notes)))
+            if c := found.difference:
+                verdict = Verdict(c.verdict, reason=c.words)
+                difference = replace(difference_cell(c), verdict=verdict)
+        row += [(head, bound), ("difference", difference)]
     return row
 
 

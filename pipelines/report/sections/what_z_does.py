@@ -1,6 +1,9 @@
-"""What z does, in tables: its worth, z of other texts, pinned z, and one z per sequence."""
+"""What z does, in tables: its worth, z of other texts, pinned z, and one z per sequence. Below,
+texts: their sizes, how much of the held-out part is in training, and continuations.
+"""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from ftmodel.analysis.differences import LEVEL
 from ftmodel.analysis.statistics import adjusted
@@ -9,7 +12,18 @@ from pipelines.artifacts.results import Clusters, Estimate, Steering
 from pipelines.artifacts.tokens.shards import Overlap, read_metadata
 from pipelines.host.files import tokens_folder
 from pipelines.report.analysis import Analysis
-from pipelines.report.blocks import Block, Samples, Table, Text, explained, heading, table
+from pipelines.report.blocks import (
+    MISSING,
+    Block,
+    Cell,
+    Entries,
+    Samples,
+    Table,
+    Text,
+    explained,
+    heading,
+    table,
+)
 from pipelines.report.sections import titled
 from pipelines.report.wording import count, estimate, number, p_value
 
@@ -20,11 +34,11 @@ def use_of_z(analysis: Analysis) -> Sequence[Block]:
         {
             "arm": use.arm.name,
             "data": use.arm.run.data,
-            "κ": use.arm.first.kappa,
+            "κ": Cell(use.arm.first.kappa),
             "KL": estimate(use.kl),
             "use of z": estimate(use.use),
             "waste": estimate(use.waste),
-            "recovery": number(use.recovery, 2),
+            "recovery": Cell(number(use.recovery, 2)),
         }
         for use in analysis.uses.values()
     )
@@ -35,8 +49,8 @@ def swap(analysis: Analysis) -> Sequence[Block]:
     return table(
         {
             "run": run.name,
-            "κ": run.kappa,
-            "texts": f"{found.texts:,}",
+            "κ": Cell(run.kappa),
+            "texts": Cell(f"{found.texts:,}"),
             "reconstruction CE, own z": estimate(found.own),
             "z of the prior − own": estimate(found.prior_minus_own),
             "z of another text − own": estimate(found.other_minus_own),
@@ -57,31 +71,31 @@ def steering(analysis: Analysis) -> Sequence[Block]:
     return table(
         {
             "run": run.name,
-            "κ": run.kappa,
+            "κ": Cell(run.kappa),
             "distance, same z": estimate(found.same),
             "distance, different z": estimate(found.different),
             "different ÷ same": estimate(found.ratio),
-            "permuted z: mean": number(found.null_mean),
-            "95 % below": number(found.null_95),
-            "p": p_value(found.p_value),
-            "adjusted p": p_value(ps.get(run.name)),
+            "permuted z: mean": Cell(number(found.null_mean)),
+            "95 % below": Cell(number(found.null_95)),
+            "p": Cell(p_value(found.p_value)),
+            "adjusted p": Cell(p_value(ps.get(run.name))),
             "verdict": judged(found, ps.get(run.name), "prefix" if run.run.random_prefix else "z"),
         }
         for run, found in measured
     )
 
 
-def judged(found: Steering, p: float | None, pinned: str) -> str:
+def judged(found: Steering, p: float | None, pinned: str) -> str | Cell:
     """The verdict by p, adjusted for all runs."""
     if p is None or found.ratio is None:
-        return "–"
+        return MISSING
     return f"{pinned} steers" if p < LEVEL and found.ratio.mean > 1 else "not shown to steer"
 
 
 @titled("One latent code per sequence")
 def sequence_z(analysis: Analysis) -> Sequence[Block]:
     measured = [(run, z) for run in analysis.runs if (z := run.evaluation.sequence_z)]
-    rows, shares = [], []
+    rows, shares = list[Entries](), list[Entries]()
     for run, z in measured:
         steps = [f"{100 * step.share:.0f} % of bits" for step in measured[0][1].path]
         for text, first, changes in (
@@ -89,14 +103,22 @@ def sequence_z(analysis: Analysis) -> Sequence[Block]:
             ("other text", z.other, [step.end for step in z.path]),
             ("first text, random bits", z.own, [step.random for step in z.path]),
         ):
-            row = {"run": run.name, "κ": run.kappa, "cross-entropy of": text}
-            row["with the first z"] = estimate(first)
+            row: Entries = {
+                "run": run.name,
+                "κ": Cell(run.kappa),
+                "cross-entropy of": text,
+                "with the first z": estimate(first),
+            }
             rows.append(row | dict(zip(steps, map(estimate, changes), strict=True)))
-        heads = ("half of the bits", "as many random bits", "difference")
-        halves = [half for half in (z.half, z.half_random, z.half_minus_random) if half]
-        if len(halves) == len(heads):
-            cells = (in_percent(half, 0) for half in halves)
-            shares.append({"run": run.name} | dict(zip(heads, cells, strict=True)))
+        if z.half and z.half_random and z.half_minus_random:
+            shares.append(
+                {
+                    "run": run.name,
+                    "half of the bits": in_percent(z.half, 0),
+                    "as many random bits": in_percent(z.half_random, 0),
+                    "difference": in_percent(z.half_minus_random, 0),
+                }
+            )
     blocks: list[Block] = [*table(rows)]
     if apart := [(run.name, z.clusters) for run, z in measured if z.clusters]:
         blocks += [explained("Whether z tells files apart"), *of_clusters(apart)]
@@ -105,13 +127,16 @@ def sequence_z(analysis: Analysis) -> Sequence[Block]:
     return blocks
 
 
-def in_percent(share: Estimate, decimals: int) -> str:
-    return estimate(Estimate(100 * share.mean, 100 * share.se), decimals) + " %"
+def in_percent(share: Estimate, decimals: int) -> Cell:
+    cell = estimate(Estimate(100 * share.mean, 100 * share.se), decimals)
+    if cell.error:
+        return replace(cell, error=f"{cell.error} %")
+    return replace(cell, value=f"{cell.value} %")
 
 
 def of_clusters(tests: list[tuple[str, Clusters]]) -> list[Table]:
     """Whether z tells files apart, by the p-values of all runs."""
-    rows = []
+    rows = list[Entries]()
     ps = adjusted([clusters.p_value for _, clusters in tests])
     for (name, clusters), p in zip(tests, ps, strict=True):
         apart = p < LEVEL and clusters.same.mean > clusters.different.mean
@@ -121,15 +146,12 @@ def of_clusters(tests: list[tuple[str, Clusters]]) -> list[Table]:
                 "run": name,
                 "of one file": in_percent(clusters.same, 1),
                 "of two files": in_percent(clusters.different, 1),
-                "95 % below": f"{100 * clusters.null_95:.1f} percentage points",
+                "95 % below": Cell(f"{100 * clusters.null_95:.1f} percentage points"),
                 "p": f"p = {clusters.p_value:.3g}{also}",
                 "verdict": "tells files apart" if apart else "not shown to tell files apart",
             }
         )
     return table(rows)
-
-
-# Texts: their sizes, how much of the held-out part is in training, and continuations.
 
 
 @titled("Data")

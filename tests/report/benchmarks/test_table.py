@@ -9,7 +9,7 @@ from ftmodel.analysis.differences import margin
 from pipelines.compare.arms import Arm
 from pipelines.config.schema import EvaluationConfig
 from pipelines.report.analysis import Analysis
-from pipelines.report.benchmarks import benchmarks, of_family
+from pipelines.report.benchmarks import benchmarks, family_benchmarks
 from tests.support.mutants import rejects
 from tests.support.results import arms_of, run, set_suite_run, task, write_experiment, write_suite
 
@@ -119,7 +119,7 @@ def test_seeds_may_make_a_difference_none(tmp_path):
     assert scored(tmp_path / "alone", alone)["facts"]["free"].verdict == "better"
 
 
-@rejects("benchmarks.alike: in CONDITIONS«→[:5]»", "scores on different data compared")
+@rejects("benchmarks.scored_alike: in CONDITIONS«→[:5]»", "scores on different data compared")
 def test_what_was_scored_in_another_way_is_not_compared(tmp_path):
     others = {"task": "x", "metric": "x", "shots": 7, "version": "x", "documents": 7}
     others |= {"sources": ["x"]}
@@ -159,7 +159,9 @@ def test_the_last_third_is_a_mean_over_its_budgets(tmp_path):
     assert wide.verdict == "no difference"
 
 
-@rejects("benchmarks.late_values: in late«→[-1:]»])", "the last third judged by its last budget")
+@rejects(
+    "benchmarks.late_scores: in budgets«→[-1:]»]), []", "the last third judged by its last budget"
+)
 def test_the_last_third_is_judged_by_its_own_errors(tmp_path):
     """Not by those of the final documents, whose scores are stored; means over its two budgets."""
     scores = {"base": {"facts": [0.0, 1.0] * 50}, "free": {"facts": [0.001, 1.0] * 50}}
@@ -169,7 +171,9 @@ def test_the_last_third_is_judged_by_its_own_errors(tmp_path):
     assert cell.verdict == "no difference"
 
 
-@rejects("benchmarks.scores: «all→any»(alike", "an arm whose first seed alone was scored alike")
+@rejects(
+    "benchmarks.measured: «all→any»(scored_alike", "an arm whose first seed alone was scored alike"
+)
 def test_an_arm_is_compared_if_all_its_seeds_were_scored_alike(tmp_path):
     names = ("base_s0", "free_s0", "free_s1")
     tasks = {name: {"sums": task(0.4), "both": task(0.4)} for name in names}
@@ -193,7 +197,7 @@ def test_last_thirds_of_unlike_budgets_or_of_one_are_not_compared(tmp_path):
     base, free = late(tmp_path / "d", FREE).arms
     mixed = [Arm(arm.name, [arm.first, found.arms[1].first]) for arm in (base, free)]
     for control in (base, mixed[0]):  # the first seeds alone have the same budgets
-        assert of_family([control, mixed[1]]).last_third["facts"]["free"].difference is None
+        assert family_benchmarks([control, mixed[1]]).last_third["facts"]["free"].difference is None
     early = {4333: 0.2, 6500: 0.4}  # the last third begins after it
     assert late(tmp_path / "b", early, base=early).last_third == {}
     missing = late(tmp_path / "c", {5000: None, 6000: 0.4, 6500: 0.4}).last_third

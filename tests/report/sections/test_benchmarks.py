@@ -14,7 +14,7 @@ from pipelines.report.sections.benchmarks import (
     paper_scores,
 )
 from tests.support.mutants import rejects
-from tests.support.pages import check_report, text_of
+from tests.support.pages import by_name, check_report, text_of
 from tests.support.results import (
     analysis_of,
     change,
@@ -181,7 +181,7 @@ def test_figures_of_seeds_are_averaged_and_thresholds_rise_as_numbers(tmp_path):
         write_suite(tmp_path, name, {"mbpp": mbpp(0.3, **changes)})
     (family,) = analysis_of(tmp_path).benchmarks
     (errors,) = monte_carlo(family)
-    assert dict(zip(errors.head, errors.rows[0], strict=True))["two"] == "± 0.020, 30.0 %"
+    assert by_name(errors)["mbpp"]["two"] == "± 0.020, 30.0 %"
     assert "0 to 12" in exceptions(family)[0]
     heads = [*paper_cells(family, beside(family), family.tasks[0])]
     assert [head.rpartition(" ")[2] for head in heads] == ["baseline", "1/2", "1", "2"]

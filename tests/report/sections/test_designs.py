@@ -6,7 +6,7 @@ import pytest
 
 from ftmodel.costs.training import flops_per_token
 from pipelines.compare.comparison import design_words
-from pipelines.report.sections.designs import designs, drawn
+from pipelines.report.sections.designs import designs, draw_gains
 from tests.support.corpora import write_shards
 from tests.support.figures import check_figure
 from tests.support.pages import by_name, tables
@@ -84,4 +84,4 @@ def test_the_table_has_a_row_for_each(analysis, tmp_path, monkeypatch):
 
 
 def test_a_dot_is_the_gain_of_a_seed_over_the_mean_of_the_models_own(analysis, tmp_path):
-    check_figure("designs", drawn(analysis.designs), tmp_path)
+    check_figure("designs", draw_gains(analysis.designs), tmp_path)

@@ -22,7 +22,7 @@ from pipelines.report.verdicts import draw_family, picture
 from tests.compare.made_up import baseline, free_transformer
 from tests.support.figures import check_figure
 from tests.support.mutants import rejects
-from tests.support.pages import heights
+from tests.support.pages import heights, printed
 from tests.support.results import PAIR, analysis_of, run, seeded, write_experiment
 
 
@@ -52,7 +52,7 @@ def test_snapshots_are_hollow_and_apart_from_annealed_models(tmp_path):
         ]
     picture, _, table = budgets(Analysis([base], EvaluationConfig()))
     cells = ["base", "0.9000 ± 0.0000, spread 0.0000, 2 seeds, snapshot", "–"]
-    assert table.rows[0][:3] == cells
+    assert printed(table.rows[0][:3]) == cells
     check_figure("budgets", picture.figure, tmp_path)
 
 

@@ -8,12 +8,13 @@ import pytest
 from ftmodel.analysis.differences import Interval, Trend, margin
 from pipelines.config.schema import EvaluationConfig
 from pipelines.report.analysis import Analysis
+from pipelines.report.blocks import Cell
 from pipelines.report.sections.ladder import (
     LARGER_TAX,
     TARGET,
     TAX,
     draw,
-    format_factor,
+    factor_cell,
     ladder,
     ladders,
     mean_range,
@@ -21,7 +22,7 @@ from pipelines.report.sections.ladder import (
 )
 from tests.compare.made_up import baseline, free_transformer
 from tests.support.figures import check_figure
-from tests.support.pages import numbers, tables, text_of
+from tests.support.pages import numbers, printed, tables, text_of
 
 SIZES = {"a": 300_000, "b": 1_000_000, "c": 3_000_000}
 
@@ -68,23 +69,24 @@ def test_the_published_point_is_drawn_beside_the_band_and_not_fitted(analysis, t
 def test_the_section_has_a_row_for_each_size_and_for_each_line(analysis):
     sizes, trends = tables(ladder(analysis))
     assert len(sizes.rows) == 3 * 2 and len(trends.rows) == 2 * 2
-    row = dict(zip(sizes.head, sizes.rows[1], strict=True))
+    row = dict(zip(sizes.head, printed(sizes.rows[1]), strict=True))
     assert row["parameters"] == "300,000" and row["tokens per parameter"] == "4.00"
     assert row["κ"] == "1" and row["tax"] == "0.0069 (0.0055 to 0.0083)"
-    assert row["recovery"] == "0.45" and mean_range([0.5], 1) == "0.5"
+    assert row["recovery"] == "0.45" and mean_range([0.5], 1) == Cell("0.5")
     assert "41.3 times" in text_of(ladder, analysis)
-    assert trends.rows[0][:2] == ["κ = 0", "the baseline"] and "95 %" in trends.rows[0][3]
-    assert trends.rows[0][4].startswith("+0.0347 (95 %: a factor of 1 ")
-    assert trends.rows[1][4].startswith("+0.1287 (95 %: a factor of 51.2 ")
+    first, second = map(printed, trends.rows[:2])
+    assert first[:2] == ["κ = 0", "the baseline"] and "95 %" in first[3]
+    assert first[4].startswith("+0.0347 (95 %: a factor of 1 ")
+    assert second[4].startswith("+0.1287 (95 %: a factor of 51.2 ")
 
 
 def test_a_power_law_that_says_nothing_has_no_long_numbers():
     law = Trend(log(0.01), 0.0, log(TARGET), 1.0, scatter=16.0, points=3, power=True)
-    assert numbers(format_factor(law.at(TARGET))) == ["+0.0100", "95", "1000"]
+    assert numbers(factor_cell(law.at(TARGET))) == ["+0.0100", "95", "1000"]
     for factor, width in ((999.0, "999"), (1000.0, "more than 1000")):
-        assert width in format_factor(Interval(1.0, 1 / factor, factor))
+        assert width in factor_cell(Interval(1.0, 1 / factor, factor)).error
     narrow = replace(law, scatter=log(2) / margin(sqrt(4 / 3), 1))
-    assert numbers(format_factor(narrow.at(TARGET))) == ["+0.0100", "95", "2"]
+    assert numbers(factor_cell(narrow.at(TARGET))) == ["+0.0100", "95", "2"]
 
 
 def test_a_tax_of_a_latent_that_is_not_read_is_said_to_be_that():

@@ -11,6 +11,7 @@ from ftmodel.analysis.statistics import Chance
 from pipelines.artifacts.results import Clusters, Estimate, LabelFigures, Steering
 from pipelines.config.schema import EvaluationConfig
 from pipelines.report.analysis import Analysis
+from pipelines.report.blocks import MISSING, Cell
 from pipelines.report.sections import all_sections, hidden_causes
 from pipelines.report.sections.bits import bit_information, by_lag, net_bits, persistence
 from pipelines.report.sections.hidden_causes import label_in_bits, label_verdict
@@ -18,7 +19,7 @@ from pipelines.report.sections.what_z_does import judged, of_clusters, sequence_
 from pipelines.report.style import styles
 from tests.compare.made_up import free_transformer
 from tests.support.figures import check_figure
-from tests.support.pages import check_report, tables, text_of
+from tests.support.pages import check_report, printed, tables, text_of
 from tests.support.results import (
     analysis_of,
     change,
@@ -107,14 +108,14 @@ def apart(p, same=0.7):
 def verdicts(found):
     """Of clusters, by run: the verdict, and p in words."""
     (table,) = of_clusters(found)
-    return {name: (verdict, p) for name, *_, p, verdict in table.rows}
+    return {name: (verdict, p) for name, *_, p, verdict in map(printed, table.rows)}
 
 
 def test_where_p_is_large_or_the_sign_wrong_nothing_is_shown():
     for same, p in ((0.7, 0.05), (0.5, 0.01), (0.4, 0.01)):
         assert verdicts([("free", apart(p, same))])["free"][0] == "not shown to tell files apart"
     assert judged(steers(0.001), 0.001, "z") == "z steers"
-    assert judged(steers(None), None, "z") == "–"
+    assert judged(steers(None), None, "z") == MISSING
     for ratio, p in ((1.25, 0.05), (1.0, 0.01), (0.9, 0.01)):
         assert judged(steers(p, ratio), p, "z") == "not shown to steer"
 
@@ -123,7 +124,7 @@ def test_similarities_are_in_percent_and_two_runs_are_two_tests():
     (table,) = of_clusters([("a", apart(0.001)), ("b", apart(0.002))])
     shares = ["70.0 ± 10.0 %", "50.0 ± 10.0 %", "25.0 percentage points"]
     p = "p = 0.001, 0.002 adjusted for 2 runs"
-    assert table.rows[0] == ["a", *shares, p, "tells files apart"]
+    assert printed(table.rows[0]) == ["a", *shares, p, "tells files apart"]
 
 
 def test_one_run_of_many_with_a_small_p_shows_nothing(tmp_path):
@@ -141,12 +142,12 @@ def test_one_run_of_many_with_a_small_p_shows_nothing(tmp_path):
         change(folder, name, "evaluation.json",
                steering=steered | {"null_mean": 1.0, "null_95": 1.01, "p_value": p})  # fmt: skip
     (table,) = tables(steering(analysis_of(folder)))
-    assert {tuple(row[-2:]) for row in table.rows} == {("1", "not shown to steer")}
+    assert {tuple(printed(row[-2:])) for row in table.rows} == {("1", "not shown to steer")}
 
 
 def test_a_run_of_one_document_has_no_error_to_show():
     one = NetInformation(0.5, nan, 0.1, 0.1)
-    assert net_bits(one) == "0.5000" and net_bits(None) == "–"
+    assert net_bits(one) == Cell("0.5000") and net_bits(None) == MISSING
     measured = SimpleNamespace(details=SimpleNamespace(persistence=[one] * 3))
     figure = persistence([SimpleNamespace(name="free", runs=[measured])], styles(["free"]))
     assert figure.axes[0].lines[0].get_ydata().tolist() == [0.5] * 3
@@ -173,7 +174,7 @@ def test_a_lag_that_a_run_lacks_is_a_dash_and_what_is_subtracted_is_of_lag_1():
         )
     ]
     (table,) = by_lag(runs)
-    assert table.rows == [
+    assert [*map(printed, table.rows)] == [
         ["a", "–", "0.2500", "0.5000", "0.0200", "0.0030"],
         ["b", "0.5000", "–", "0.5000", "–", "–"],
         ["c", *"–––––"],
@@ -207,7 +208,8 @@ def arm(*labels):
     ],
 )
 def test_z_carries_the_label_or_is_not_shown_to(labels, verdict, p, bits):
-    assert [*label_verdict(arm(*labels)).values()] == ["free", verdict, p, bits, "0.62", "0.88"]
+    row = printed(label_verdict(arm(*labels)).values())
+    assert row == ["free", verdict, p, bits, "0.62", "0.88"]
 
 
 def test_three_panels_of_labels_stand_side_by_side_on_one_scale():
