@@ -105,7 +105,7 @@ def hours(seconds: float) -> str:
 
 
 def chosen_sections(report: Report, names: Sequence[str]) -> list[Section]:
-    """The sections of these names; raises UserError if there is none."""
+    """The sections with these names; raises UserError if one is missing."""
     sections = {section.name: section for section in report.sections}
     for name in names:
         if name not in sections:

@@ -1,14 +1,14 @@
-"""Benchmarks: the scores that the paper prints, and those of an experiment's arms.
+"""Benchmark scores: what the paper prints, and what an experiment's arms have.
 
-Tables 1 to 3 of the paper have scores of baselines and Free Transformers, of final models and over
-the last third of training. Here, the arms of a family are compared with its plain baseline, task by
+Tables 1 to 3 of the paper have scores of baselines and Free Transformers, for final models and for
+the last third of training. Here, a family's arms are compared with its plain baseline, task by
 task, by the rule of ftmodel/analysis/differences.py. Spreads over seeds are pooled over the family
 on the same task.
 
-Of several answers to a prompt, pass@k is compared in the same way: a Free Transformer's answers,
-drawn in one way, with the plain baseline's, drawn at the same temperature. A random prefix varies
-as z does. Nothing else is judged. The share of distinct answers is neither good nor bad, the ways
-of an arm share its models, and all answers of a baseline's likeliest tokens would be the same one.
+pass@k is compared in the same way: a Free Transformer's answers, drawn in one way, with the plain
+baseline's, drawn at the same temperature. A random prefix varies as z does. Nothing else is judged.
+The share of distinct answers is neither good nor bad, the ways within an arm share their models,
+and all answers of a baseline's likeliest tokens would be the same one.
 """
 
 import csv
@@ -297,7 +297,7 @@ def late_scores(arms: list[Arm], task: Task) -> dict[str, Score]:
 
 
 def compare_scores(arms: list[Arm], task: Task, found: Measured) -> dict[str, Score]:
-    """Scores by arm, and how those of ``arms`` differ from the plain baseline's."""
+    """Score each arm that was measured, and compare ``arms`` with their plain baseline."""
     values = {name: [seed.value for seed in seeds] for name, seeds in found.items()}
 
     def error(arm: Arm, other: Arm) -> DocumentError:
