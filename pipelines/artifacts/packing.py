@@ -92,7 +92,9 @@ def packed(
         row = next((r for r in range(rows) if filled[r] <= max_filled), None)
         if row is None:  # no row has room: the batch is full, and the chunk begins the next one
             yield lay_out(batch, offsets)
-            batch, offsets, filled, row = [], [], [0] * rows, 0
+            batch, offsets = [], []
+            filled = [0] * rows
+            row = 0
         batch.append(chunk)
         offsets.append((row, filled[row]))
         filled[row] += len(chunk)

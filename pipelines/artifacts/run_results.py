@@ -100,7 +100,9 @@ def read_finished(experiment: Experiment) -> list[RunResults]:
 
 
 def read_run(spec: RunSpec) -> RunResults:
-    folder, arms = spec.results, arm_of_each(spec.experiment.runs)
+    """A run's results; raises UserError if one is missing or does not match params.yaml."""
+    folder = spec.results
+    arms = arm_of_each(spec.experiment.runs)
     result = RunResults(
         name=spec.name,
         run=spec.run,

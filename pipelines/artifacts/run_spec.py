@@ -48,7 +48,8 @@ class RunSpec:
     @cached_property
     def design_changes(self) -> dict[str, Any]:
         """The settings in which the run's latent differs from its preset's."""
-        preset, own = self.experiment.models[self.run.model].architecture, self.run.design_settings
+        preset = self.experiment.models[self.run.model].architecture
+        own = self.run.design_settings
         of_preset = {key: attrgetter(key)(preset) for key in own}
         if preset.latent_block is None:
             of_preset["latent_block"] = preset.lower_blocks + 1

@@ -48,9 +48,12 @@ def run_tasks(
         pool, workers, call = on_ray(function)
     else:
         pool, workers, call = on_this_machine(function, min(cores, len(first)), cores)
-    tasks, running = chain(first, tasks), dict[Future[list[Result]], Task]()
+    tasks = chain(first, tasks)
+    running: dict[Future[list[Result]], Task] = {}
     try:
         while True:
+            # A task is taken only when a worker is free for it, so that a stream of tasks may
+            # depend on results that have been yielded
             for task in islice(tasks, workers - len(running)):
                 running[pool.submit(call, task)] = task
             if not running:

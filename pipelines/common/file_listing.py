@@ -35,18 +35,21 @@ class Fingerprint:
     """Running hash of entries: names, sizes and times, no content."""
 
     def __init__(self, entries: Iterable[FileEntry] = ()) -> None:
-        self.digest, self.count, self.size = sha256(), 0, 0
+        self.digest = sha256()
+        self.count = self.size = 0
         for entry in entries:
             self.add(entry)
 
     def add(self, entry: FileEntry) -> None:
         self.digest.update(repr((entry.name, entry.size, entry.mtime_ns)).encode())
-        self.count, self.size = self.count + 1, self.size + entry.size
+        self.count += 1
+        self.size += entry.size
 
     def add_content(self, entry: FileEntry) -> None:
         with readable(entry.path), open(entry.path, "rb") as file:
             self.digest.update(repr((entry.name, file_digest(file, sha256).hexdigest())).encode())
-        self.count, self.size = self.count + 1, self.size + entry.size
+        self.count += 1
+        self.size += entry.size
 
     def hex(self) -> str:
         return self.digest.hexdigest()
@@ -56,7 +59,9 @@ def by_content_if_small(entries: Iterable[FileEntry]) -> Fingerprint:
     """Hash names and contents, which do not change when files are copied. If reading them at every
     `dvc repro` would take long, hash names, sizes and times instead. Raises UserError.
     """
-    first, size, remaining = list[FileEntry](), 0, iter(entries)
+    first: list[FileEntry] = []
+    size = 0
+    remaining = iter(entries)
     for entry in remaining:
         first.append(entry)
         size += entry.size

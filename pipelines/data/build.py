@@ -55,7 +55,8 @@ def process_texts(data: ProcessData) -> dict[str, Iterator[str]]:
         return [process.text(row) for row in process.sample(SEQUENCES_PER_DRAW, generator)]
 
     def training() -> Iterator[str]:
-        known, drawn = set(held_out), draw()
+        known = set(held_out)
+        drawn = draw()
         if sum(text in known for text in drawn) > REPEATED_SHARE * SEQUENCES_PER_DRAW:
             known = set()
         while True:

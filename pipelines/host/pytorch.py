@@ -25,7 +25,8 @@ def idle_threads() -> tuple[int, str]:
     On cores that other processes use, more threads are slower, not faster: they wait for one
     another at every operation. Two threads on two busy cores were 20 times slower than one.
     """
-    cores, own = allowed_cores(), os.sched_getaffinity(0)
+    cores = allowed_cores()
+    own = os.sched_getaffinity(0)
     shares = psutil.cpu_percent(SAMPLE_SECONDS, percpu=True)  # used by others: this process waits
     busy = sum(shares[core] for core in own if core < len(shares)) / 100
     idle = min(cores, len(own) - busy)

@@ -36,7 +36,8 @@ def hashes(ids: Ids, numbers: Hashes, n: int) -> Hashes:
     with b = POLYNOMIAL_BASE.
     """
     count = max(0, len(ids) - n + 1)
-    of_ids, hashed = numbers[ids], np.zeros(count, np.uint64)
+    of_ids = numbers[ids]
+    hashed = np.zeros(count, np.uint64)
     for j in range(n):
         hashed *= POLYNOMIAL_BASE
         hashed += of_ids[j : j + count]
@@ -50,7 +51,8 @@ class HeldOut:
         self.ids, self.numbers, self.n = ids, numbers, n
         self.ends = ids == end_of_text
         every = hashes(ids, numbers, n)
-        inside = np.ones(len(every), bool)  # of one document
+        # An n-gram counts if it lies inside a document: no end of text is among its tokens
+        inside = np.ones(len(every), bool)
         ends = np.flatnonzero(self.ends)
         for j in range(n):
             at = ends - j
@@ -98,7 +100,8 @@ def find_overlap(
     n: int = N,
 ) -> Overlap:
     """Find the held-out tokens in n-grams of the training part; memory does not grow with it."""
-    left, texts = MAX_HELD_OUT_TOKENS, []
+    left = MAX_HELD_OUT_TOKENS
+    texts = []
     for file in held_out:
         texts.append(file.read()[:left])
         left -= len(texts[-1])

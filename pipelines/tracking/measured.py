@@ -85,7 +85,8 @@ def add_evaluation(
 def evaluation_tags(evaluation: EvaluationResult) -> dict[str, str]:
     """Each part of evaluation.json as JSON; smaller budgets are named by their tokens."""
     parts = plain_data(evaluation)
-    budgets, collapsed = parts.pop("budgets", []), parts.pop("collapsed", None)
+    budgets = parts.pop("budgets", [])
+    collapsed = parts.pop("collapsed", None)
     parts |= {f"at_{budget['tokens']}": budget for budget in budgets[:-1]}
     texts = {f"eval.{key}": dumps(part) for key, part in parts.items() if key not in PARAMS}
     tags = {key: text for key, text in texts.items() if len(text) <= MAX_TAG}  # MLflow's limit

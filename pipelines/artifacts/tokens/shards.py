@@ -179,8 +179,8 @@ class Windows:
 
     def __init__(self, shards: Shards, split: str, context: int) -> None:
         """Raises UserError if rows have another length, or the split is shorter than a window."""
-        metadata, name = shards.metadata, f"{shards.folder}, {split}"
-        row = metadata.row_length
+        name = f"{shards.folder}, {split}"
+        row = shards.metadata.row_length
         if row is not None and row != context + 1:
             raise UserError(
                 f"{name}: rows of {row} tokens; a context of {context} needs {context + 1}"
@@ -216,4 +216,7 @@ class Windows:
             last = min(first + len(into), len(ids))
             self.files[file].check(ids, first, last)
             into[: last - first] = ids[first:last]
-            into, offset, file = into[last - first :], offset + last - first, file + 1
+            # What is left is the beginning of the next file
+            into = into[last - first :]
+            offset += last - first
+            file += 1

@@ -49,11 +49,13 @@ def write_tokens(
     path: Path, chunks: Iterable[tuple[Ids, int, int]], dtype: str, source: str = ""
 ) -> Shard:
     """Write a token file from chunks: ids, their documents and bytes of text; raises OSError."""
-    parts, documents, size = [np.empty(0, dtype)], 0, 0
+    parts = [np.empty(0, dtype)]
+    documents = size = 0
     for ids, more_documents, more_bytes in chunks:
         assert ids.max(initial=0) <= np.iinfo(dtype).max
         parts.append(ids.astype(dtype))
-        documents, size = documents + more_documents, size + more_bytes
+        documents += more_documents
+        size += more_bytes
     ids = np.concatenate(parts)
     shard = Shard(path.name, len(ids), documents, size, sha256(ids.data).hexdigest(), source)
     blocks = [crc32(ids[at : at + BLOCK_TOKENS].data) for at in range(0, len(ids), BLOCK_TOKENS)]
