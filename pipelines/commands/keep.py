@@ -1,10 +1,10 @@
 """Keep results for git, or register the best arm.
 
-    ftlab keep docs/figure4     Figure 4 of a finished report, for git
-    ftlab keep docs/designs --section designs     other sections of it
+    ftlab keep docs/figure4     Figure 4 of a finished experiment, for git
+    ftlab keep docs/designs --section designs     other sections of its report
     ftlab keep --register       the best arm, in MLflow's model registry
 
-The first two read params.yaml, results/<experiment>/ and report/<experiment>/. They write the
+The first two read params.yaml and results/<experiment>/, as the report does. They write the
 sections' pictures into the folder, and a README.md with the question, the expectations, the
 sections, and which command, commit, device and time made them. The report itself, a page with all
 pictures in it, is too large for git.

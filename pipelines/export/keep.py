@@ -1,4 +1,6 @@
-"""Keeps a report's sections for git, and registers the best arm."""
+"""Keeps a report's sections for git, made from the same results as the report, and registers the
+best arm of each family.
+"""
 
 import re
 import shlex

@@ -16,7 +16,6 @@ from pipelines.compare import comparison
 from pipelines.config.suite import PassAtK
 from pipelines.data import build
 from pipelines.evaluate import bounds as run_calibration, codes, codes as shown_bits, generations
-from pipelines.report.sections import ladder as ladder_section
 from pipelines.tokenize import overlap
 from pipelines.tracking import live
 from pipelines.train import monitoring
@@ -83,7 +82,6 @@ NUMBERS = {  # by page: its words with each number in brackets, and the numbers 
     "measurement/use_of_z": [
         ("of 0 or under (5) % of the KL", 100 * comparison.NEGLIGIBLE),
         ("has (three) sizes or more whose", differences.MIN_POINTS),
-        ("stands (0.19) ± (0.05) nats per token", *ladder_section.PUBLISHED),
     ],
     "measurement/other_bounds": [("Noise is float32, a multiple of 2^−(24)", log2(NOISE_STEPS))],
     "measurement/filtering_bound": [("If it has up to (8) bits", sequence_bound.MOST_ENUMERATED)],

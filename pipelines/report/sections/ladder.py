@@ -1,4 +1,6 @@
-"""Models of several sizes at constant tokens per parameter: tax, use of z and recovery of each."""
+"""What z costs and is worth as models grow: tax, use of z and recovery of arms of several sizes at
+constant tokens per parameter.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,7 +24,9 @@ from pipelines.report.wording import number, signed
 
 TAX, LARGER_TAX = "tax", "tax over the larger baseline"  # a bound minus the mean NLL of a baseline
 USE, RECOVERY = "use of z", "recovery"
+AGAINST = {TAX: "the baseline", LARGER_TAX: "the larger baseline"}
 MAX_RATIO_SPREAD = 1.1  # largest ÷ smallest tokens per parameter that count as constant
+TARGET = 124_000_000  # parameters of the smallest GPT-2, to which the line is drawn
 
 
 @dataclass(frozen=True)
@@ -81,6 +85,20 @@ class Ladder:
         return {size: seeds for size, seeds in found.items() if seeds}
 
 
+@titled("Tax by model size")
+def ladder(analysis: Analysis) -> Sequence[Block]:
+    blocks: list[Block] = []
+    for each in ladders(analysis.arms):
+        alt = "Tax, use of z and recovery against parameters, the tax with a line to 124 million"
+        blocks += [
+            Text(f"**{each.data}:** {scope(each)}"),
+            *sizes(each),
+            *predictions(each),
+            Picture(f"ladder_{each.data}", draw(each), f"{alt}, on {each.data}"),
+        ]
+    return blocks
+
+
 def ladders(arms: list[Arm]) -> list[Ladder]:
     """A ladder for each data set with three sizes or more at constant tokens per parameter."""
     return [each for data, alike in by_data(arms).items() if (each := build_ladder(data, alike))]
@@ -108,28 +126,6 @@ def rung(family: list[Arm]) -> Rung | None:
         return None
     larger = [each for each in controls[1:] if not each.run.random_prefix]
     return Rung(controls[0], larger[-1] if larger else None, uses)
-
-
-# What z costs and is worth as models grow: tax, use of z and recovery against size.
-
-TARGET = 124_000_000  # parameters to which the line is drawn
-PUBLISHED = (0.19, 0.05)  # tax and error of a public replication at 124 M, nats per token
-PUBLISHED_LABEL = "public replication: 0.19 ± 0.05, by a loose bound"
-AGAINST = {TAX: "the baseline", LARGER_TAX: "the larger baseline"}
-
-
-@titled("Tax by model size")
-def ladder(analysis: Analysis) -> Sequence[Block]:
-    blocks: list[Block] = []
-    for each in ladders(analysis.arms):
-        alt = "Tax, use of z and recovery against parameters, the tax with a line to 124 million"
-        blocks += [
-            Text(f"**{each.data}:** {scope(each)}"),
-            *sizes(each),
-            *predictions(each),
-            Picture(f"ladder_{each.data}", draw(each), f"{alt}, on {each.data}"),
-        ]
-    return blocks
 
 
 def trend(ladder: Ladder, kappa: float, tax: str, power: bool = False) -> Trend | None:
@@ -182,7 +178,8 @@ def predictions(ladder: Ladder) -> list[Table]:
     for tax, baseline in AGAINST.items():
         for kappa in ladder.kappas:
             if line := trend(ladder, kappa, tax):
-                law, at = trend(ladder, kappa, tax, power=True), line.at(TARGET)
+                law = trend(ladder, kappa, tax, power=True)
+                at = line.at(TARGET)
                 interval = f"(95 %: {signed(at.low)} to {signed(at.high)})"
                 row: Entries = {
                     "tax of": f"κ = {fraction(kappa)}",
@@ -225,16 +222,15 @@ def draw(ladder: Ladder) -> Figure:
         f"κ = {fraction(kappa)}": {"color": colour, "marker": "o", "ms": 4}
         for kappa, colour in colours.items()
     }
-    below(figure, looks | {PUBLISHED_LABEL: {"color": "black", "marker": "D", "ls": ""}}, 4)
+    below(figure, looks, 4)
     return figure
 
 
 def draw_taxes(axes: Axes, ladder: Ladder, tax: str, colours: dict[float, str]) -> None:
-    """Draw the tax with each κ's line to 124 M, in the band where another size is expected, and the
-    published figure, to which no line is fitted. A band much wider than all this is cut.
+    """Draw the tax with each κ's line to 124 M, in the band where another size is expected. A band
+    much wider than seeds and lines is cut.
     """
-    value, error = PUBLISHED
-    heights = [0.0, value - error, value + error]
+    heights = [0.0]
     sizes = np.geomspace(ladder.rungs[0].parameters, TARGET, 60)
     for kappa, colour in colours.items():
         for size, seeds in ladder.points(tax, kappa).items():
@@ -246,6 +242,5 @@ def draw_taxes(axes: Axes, ladder: Ladder, tax: str, colours: dict[float, str]) 
             axes.plot(sizes, [band.mean for band in bands], color=colour, lw=1.4)
             low, high = [band.low for band in bands], [band.high for band in bands]
             axes.fill_between(sizes, low, high, color=colour, alpha=0.1, lw=0)
-    axes.errorbar([TARGET], [value], [error], fmt="D", ms=5, color="black", capsize=3)
     height = max(heights) - min(heights)
     axes.set_ylim(min(heights) - height / 2, max(heights) + height / 2)

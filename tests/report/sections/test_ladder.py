@@ -61,7 +61,7 @@ def without(analysis, *names):
     return replace(analysis, arms=[arm for arm in analysis.arms if not arm.name.endswith(names)])
 
 
-def test_the_published_point_is_drawn_beside_the_band_and_not_fitted(analysis, tmp_path):
+def test_the_figure_has_seeds_lines_and_the_band_for_another_size(analysis, tmp_path):
     (found,) = ladders(analysis.arms)
     check_figure("ladder", draw(found), tmp_path)
 
