@@ -139,19 +139,19 @@ def describe_process(what: str, pid: int) -> str:
     """A process and the stage that it runs, in words; "" if it has ended."""
     try:
         process = psutil.Process(pid)
-        words = f"{what} ({identity(process)}"
+        words = f"{what} ({pid_and_start(process)}"
         children = process.children(recursive=True)
     except psutil.Error:
         return ""
     for child in children:
         with suppress(psutil.Error):  # it has ended meanwhile
             if stage := stage_of(child.cmdline()):
-                words += f"; stage {stage}, {identity(child)}"
+                words += f"; stage {stage}, {pid_and_start(child)}"
                 break
     return f"{words})"
 
 
-def identity(process: psutil.Process) -> str:
+def pid_and_start(process: psutil.Process) -> str:
     began = datetime.fromtimestamp(process.create_time())
     return f"pid {process.pid}, since {began:%Y-%m-%d %H:%M:%S}"
 
@@ -176,12 +176,12 @@ def repair() -> None:
         pass
     except ValueError:
         RWLOCK.unlink()
-    if LOCKFILE.exists() and not intact(LOCKFILE):
+    if LOCKFILE.exists() and not is_intact(LOCKFILE):
         LOCKFILE.unlink()
         say(f"{LOCKFILE} was truncated, as by a kill: it is rebuilt from what DVC has cached")
 
 
-def intact(lockfile: Path) -> bool:
+def is_intact(lockfile: Path) -> bool:
     """Whether dvc.lock is readable and its last line complete: part of a line may be valid YAML."""
     from dvc.dvcfile import Lockfile  # a second to import
     from dvc.exceptions import DvcException

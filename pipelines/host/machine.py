@@ -17,8 +17,10 @@ STATUS = ("git", "status", "--porcelain", "--untracked-files=no", "--", ":/")
 def allowed_cores() -> float:
     """The cores of this process, or less where a control group limits its time on them."""
     pairs = [
-        *limits("cpu", "cpu.max"),  # version 2: microseconds of CPU per period, and the period
-        *limits("cpu", "cpu.cfs_quota_us", "cpu.cfs_period_us"),  # version 1; −1 is no limit
+        *cgroup_limits(
+            "cpu", "cpu.max"
+        ),  # version 2: microseconds of CPU per period, and the period
+        *cgroup_limits("cpu", "cpu.cfs_quota_us", "cpu.cfs_period_us"),  # version 1; −1 is no limit
     ]
     quotas = [quota / period for quota, period in pairs if quota > 0]
     return min([float(len(os.sched_getaffinity(0))), *quotas])
@@ -31,20 +33,23 @@ def whole_cores() -> int:
 
 def allowed_memory() -> float:
     """Bytes of memory that this process may use."""
-    files = [*limits("memory", "memory.max"), *limits("memory", "memory.limit_in_bytes")]
+    files = [
+        *cgroup_limits("memory", "memory.max"),
+        *cgroup_limits("memory", "memory.limit_in_bytes"),
+    ]
     whole = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return float(min([whole, *(limit for (limit,) in files)]))
 
 
-def limits(controller: str, *names: str) -> Iterator[list[int]]:
+def cgroup_limits(controller: str, *names: str) -> Iterator[list[int]]:
     """The numbers in these files, in each control group of this process that has a limit."""
-    for folder in groups(controller):
+    for folder in cgroup_folders(controller):
         with suppress(OSError, ValueError):  # no such file, or "max"
             texts = [(folder / name).read_text(encoding="utf-8") for name in names]
             yield [int(word) for text in texts for word in text.split()]
 
 
-def groups(controller: str) -> Iterator[Path]:
+def cgroup_folders(controller: str) -> Iterator[Path]:
     """The folders of this process's control groups, outermost first, of versions 1 and 2. In a
     container only the first of each may exist, with the container's own limits.
     """

@@ -92,7 +92,7 @@ def worker_memory(
     )
 
 
-def short(number: float) -> str:
+def short_number(number: float) -> str:
     """Four digits with k, M or B for a thousand, a million, a thousand million."""
     for unit, size in (("B", 1e9), ("M", 1e6), ("k", 1e3)):
         if number >= size:
@@ -111,9 +111,9 @@ def costs_row(p: RunPlan, arm: str, seeds: int) -> dict[str, str]:
         "arm": arm,
         "seeds": str(seeds),
         "κ, bits": "" if kappa is None else f"{kappa:g}",
-        "parameters": short(p.size.total),
-        "of z's table": short(p.size.table) if p.size.table else "",
-        "tokens": short(p.tokens),
+        "parameters": short_number(p.size.total),
+        "of z's table": short_number(p.size.table) if p.size.table else "",
+        "tokens": short_number(p.tokens),
         "FLOPs/token": f"{p.flops_per_token:.3e}",
         "÷ baseline": f"{p.times_baseline:.3f}",
         "FLOPs": f"{p.flops:.3e}",
@@ -141,8 +141,8 @@ def data_time(plans: list[RunPlan]) -> str:
     size = tokens * TEXT_PER_TOKEN
     hours = size / CORPUS_SPEED / 3600
     return (
-        f"text of {short(tokens)} tokens, about {size / GB:,.1f} GB: {hours:.2g} hours of a core "
-        "in stage data; cores share its files out"
+        f"text of {short_number(tokens)} tokens, about {size / GB:,.1f} GB: {hours:.2g} hours of a "
+        "core in stage data; cores share its files out"
     )
 
 

@@ -70,6 +70,7 @@ def main(overrides: Sequence[str], wait: bool, jobs: str | None) -> None:
 
 
 def bring_up_to_date(experiment: Experiment, jobs: str | None, lock: int) -> None:
+    """Run what has changed: by DVC alone where there is one slot, else side by side."""
     plans = [RunPlan(RunSpec(experiment, name), ANY_GPU) for name in experiment.runs]
     if jobs == "ray" or os.environ.get("RAY_ADDRESS"):
         slots = cluster_slots(experiment, None if jobs == "ray" else jobs)
@@ -124,19 +125,21 @@ def side_by_side(slots: list[Slot], costs: dict[str, float], logs: Path, lock: i
         screen.say(f"{len(slots)} stages side by side{each}; logs are in {logs}/")
         screen.say("a report on the runs that are finished: ftlab report --so-far")
         scheduler = Scheduler(slots, logs, lock, screen)
+        # What has changed is known only after the stages that look at files and code every time
         outcome = scheduler.run(graph, always, {})
         if not outcome.failed and not outcome.interrupted:
             changed = graph.downstream(changed_stages() - always) - always
             screen.total = len(always | changed)
             outcome = scheduler.run(graph, changed, graph.priorities(costs))
         report(screen, outcome, graph)
+    # Whatever has changed while the stages ran is run again
     again = logs / "repro.log"
     with open(again, "wb") as file:
         if code := dvc_repro(file):
             print(error_of(again), file=sys.stderr)
             raise SystemExit(code)
     ran = set(RAN.findall(read_log(again))) - always
-    if ran:  # code or data were changed meanwhile
+    if ran:
         print(f"changed while others ran, and run again: {', '.join(sorted(ran))}")
 
 

@@ -126,10 +126,12 @@ def tokenize(
     """
     parts = {split: corpus.parts(source, split) for split in SPLITS}
     sha256s = {part: sha256_of(part) for part in chain(*parts.values())}
+    # The vocabulary comes from the training text, or from a file of the user's
     of_tokenizer = [sha256s[part] for part in parts["train"]]
     if isinstance(data, TextData) and data.tokenizer and Path(data.tokenizer).is_file():
         of_tokenizer = [sha256_of(Path(data.tokenizer))]
     with replace_folder(target, keep=True) as folder:
+        # Files of a killed run are taken if they come from the same code, settings and vocabulary
         code = code_version("tokenize"), tokenizers.__version__
         origin = repr((code, data, of_tokenizer))
         drop_files_of_other_origin(name, folder, origin)
@@ -145,11 +147,10 @@ def tokenize(
         for split, of_split in parts.items():
             counts = make_split(of_split, [shards[part] for part in of_split])
             metadata.splits[split] = counts
-            left_out = f"; {counts.left_out:,} left out" if counts.left_out else ""
-            print(
-                f"{name} {split}: {counts.tokens:,} tokens of {counts.documents:,} documents"
-                + left_out
-            )
+            line = f"{name} {split}: {counts.tokens:,} tokens of {counts.documents:,} documents"
+            if counts.left_out:
+                line += f"; {counts.left_out:,} left out"
+            print(line)
         write_metadata(folder, metadata)
         if metadata.end_of_text is not None:
             write_overlap(name, folder, metadata, cores)

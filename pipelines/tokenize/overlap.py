@@ -23,7 +23,7 @@ POLYNOMIAL_BASE = np.uint64(0x9E3779B97F4A7C15)  # odd
 Hashes = NDArray[np.uint64]
 
 
-def scattered(vocab_size: int) -> Hashes:
+def scattered_ids(vocab_size: int) -> Hashes:
     """A 64-bit number for each token id, (V,): SplitMix64."""
     x = np.arange(1, vocab_size + 1, dtype=np.uint64) * POLYNOMIAL_BASE
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
@@ -31,7 +31,7 @@ def scattered(vocab_size: int) -> Hashes:
     return x ^ (x >> np.uint64(31))
 
 
-def hashes(ids: Ids, numbers: Hashes, n: int) -> Hashes:
+def ngram_hashes(ids: Ids, numbers: Hashes, n: int) -> Hashes:
     """Hash of each n-gram of ``ids`` (tokens,), (tokens − n + 1,): Σ_j number(id_j) b^(n−1−j)
     with b = POLYNOMIAL_BASE.
     """
@@ -50,7 +50,7 @@ class HeldOut:
     def __init__(self, ids: Ids, numbers: Hashes, end_of_text: int, n: int) -> None:
         self.ids, self.numbers, self.n = ids, numbers, n
         self.ends = ids == end_of_text
-        every = hashes(ids, numbers, n)
+        every = ngram_hashes(ids, numbers, n)
         # An n-gram counts if it lies inside a document: no end of text is among its tokens
         inside = np.ones(len(every), bool)
         ends = np.flatnonzero(self.ends)
@@ -69,7 +69,8 @@ class HeldOut:
     def mark(self, ids: Ids) -> None:
         """Mark n-grams of ``ids``, none across an end of text; threads may do so at once."""
         for start in range(0, len(ids), CHUNK_TOKENS):
-            other = hashes(ids[start : start + CHUNK_TOKENS + self.n - 1], self.numbers, self.n)
+            stop = start + CHUNK_TOKENS + self.n - 1
+            other = ngram_hashes(ids[start:stop], self.numbers, self.n)
             other = other[self.table[other >> self.shift]]
             index = np.searchsorted(self.known, other)
             index[index == len(self.known)] = 0
@@ -105,7 +106,7 @@ def find_overlap(
     for file in held_out:
         texts.append(file.read()[:left])
         left -= len(texts[-1])
-    text = HeldOut(np.concatenate(texts), scattered(vocab_size), end_of_text, n)
+    text = HeldOut(np.concatenate(texts), scattered_ids(vocab_size), end_of_text, n)
     if len(text.known):
         with ThreadPoolExecutor(threads) as pool:
             list(pool.map(lambda file: text.mark(file.read()), training))

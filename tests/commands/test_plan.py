@@ -10,7 +10,7 @@ from ftmodel.costs.scaling import Interconnect, step, traffic
 from ftmodel.costs.training import flops_per_token, memory
 from pipelines.artifacts.run_spec import RunSpec
 from pipelines.host.errors import UserError
-from pipelines.parallel.plan import Assumptions, RunPlan, format_days, gib, short
+from pipelines.parallel.plan import Assumptions, RunPlan, format_days, gib, short_number
 from tests import ROOT
 from tests.support.arrivals import arrives
 from tests.support.commands import call
@@ -119,7 +119,7 @@ def test_a_number_has_the_digits_that_matter():
     assert [*map(gib, sizes)] == [*sizes.values()]
     numbers = {999: "999", 1000: "1 k", 1e6: "1 M", 1_234_567: "1.235 M", 1e9: "1 B"}
     numbers |= {999_999: "1000 k", 999_999_999: "1000 M"}
-    assert [*map(short, numbers)] == [*numbers.values()]
+    assert [*map(short_number, numbers)] == [*numbers.values()]
     assert [*map(format_days, (12.34, 0.1, 0.0996))] == ["12.34", "0.10", "0.1"]
 
 

@@ -31,7 +31,7 @@ def readable():
         return False
 
 
-@rejects('dvc.intact: .endswith(b"«\\n→»"', "a lock file cut within a word stays")
+@rejects('dvc.is_intact: .endswith(b"«\\n→»"', "a lock file cut within a word stays")
 def test_a_lock_file_and_notes_of_who_is_at_work_cut_anywhere_cost_no_run(
     tmp_path, monkeypatch, capsys
 ):

@@ -56,7 +56,7 @@ HALF_V1 = {
 OPEN_V1 = {**HALF_V1, "cpu/cpu.cfs_quota_us": "-1", "memory/memory.limit_in_bytes": f"{2**63}"}
 
 
-@rejects("machine.groups: («path→»", "inner cgroups unseen")
+@rejects("machine.cgroup_folders: («path→»", "inner cgroups unseen")
 @rejects("machine.allowed_memory: («min→max»", "the machine's memory")
 @pytest.mark.parametrize(
     ("membership", "files", "limited"),

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given, strategies as st
 
 from pipelines.tokenize import overlap as overlap_module
-from pipelines.tokenize.overlap import HeldOut, find_overlap, hashes, scattered
+from pipelines.tokenize.overlap import HeldOut, find_overlap, ngram_hashes, scattered_ids
 from tests.support.corpora import END, write_shards
 
 VOCABULARY = 1000
@@ -110,7 +110,7 @@ def test_a_large_held_out_part_is_cut_and_that_is_said(tmp_path, monkeypatch):
 
 def test_ngrams_are_told_apart_by_their_whole_hash():
     """Also where the first bits tell none apart; the first n-gram of a text counts."""
-    text = HeldOut(np.array([END, 5], np.uint16), scattered(1000), END, 1)
+    text = HeldOut(np.array([END, 5], np.uint16), scattered_ids(1000), END, 1)
     text.table[:] = True
     text.mark(np.array([i for i in range(1, 1000) if i != 5], np.uint16))
     assert text.seen.tolist() == [False]
@@ -121,16 +121,16 @@ def test_ngrams_are_told_apart_by_their_whole_hash():
 def test_token_ids_are_scattered_by_splitmix64():
     """Its first numbers from the seed 0, as in the authors' code."""
     known = [0xE220A8397B1DCDAF, 0x6E789E6AA1B965F4, 0x06C45D188009454F, 0xF88BB8A8724C81EC]
-    assert scattered(4).tolist() == known
+    assert scattered_ids(4).tolist() == known
 
 
 def test_hashes_are_the_polynomial():
     ids = np.array([5, 1, 1, 9, 3, 5, 2], np.uint16)
-    numbers = scattered(10)
+    numbers = scattered_ids(10)
     base = int(overlap_module.POLYNOMIAL_BASE)
     for n in range(1, 10):
         expected = [
             sum(int(numbers[ids[i + j]]) * base ** (n - 1 - j) for j in range(n)) % 2**64
             for i in range(len(ids) - n + 1)
         ]
-        assert hashes(ids, numbers, n).tolist() == expected
+        assert ngram_hashes(ids, numbers, n).tolist() == expected
