@@ -1,4 +1,6 @@
-"""Groups runs into arms, which differ only in their seed, and arms into families."""
+"""How runs belong together: runs of one arm differ only in their seed, arms of one family may be
+compared, and a run may start from a parent whose weights fit.
+"""
 
 import re
 from collections import defaultdict
@@ -30,7 +32,7 @@ def family_of(run: Run, arms: Mapping[str, str]) -> tuple[Any, ...]:
 
 def family_words(family: tuple[Any, ...]) -> list[str]:
     """`family_of` as words for a name, without the start if it is random weights."""
-    return [re.sub(r"\W+", "_", str(each)) for each in family if each != ""]
+    return [re.sub(r"\W+", "_", str(value)) for value in family if value != ""]
 
 
 def arm_of_each(runs: dict[str, Run]) -> dict[str, str]:
@@ -74,10 +76,8 @@ def arm_name(group: list[str], runs: dict[str, Run]) -> str:
     return names.pop() if len(names) == 1 else group[0]
 
 
-# Checks the parents that runs start from.
-
-
 def parent_fits(experiment: Experiment, key: str, run: Arm) -> None:
+    """Raise ValueError, starting with the dotted key, for a parent that a run cannot start from."""
     start = run.init_from
     for setting in ("extra_blocks", "random_prefix"):
         count = getattr(run, setting)
@@ -87,19 +87,21 @@ def parent_fits(experiment: Experiment, key: str, run: Arm) -> None:
         if start:
             check_copied_encoder(experiment, key, run)
         return
-    here = f"{key}.init_from.run"
+    parent_key = f"{key}.init_from.run"
     others: Mapping[str, Arm] = experiment.arms if key.startswith("arms.") else experiment.runs
     parent: Arm = run
     for _ in others:  # more steps than this lead round in a circle
         if (name := parent.init_from.run) is None:
             break
         if name not in others:
-            raise ValueError(f"{here}: {name!r} is not one of {', '.join(others)}")
+            raise ValueError(f"{parent_key}: {name!r} is not one of {', '.join(others)}")
         parent = others[name]
     else:
-        raise ValueError(f"{here}: {start.run} starts, through other runs, from this run itself")
+        raise ValueError(
+            f"{parent_key}: {start.run} starts, through other runs, from this run itself"
+        )
     parent = others[start.run]
-    check_decoders(experiment, here, run, parent)
+    check_decoders(experiment, parent_key, run, parent)
     if parent.kappa_bits is None:
         check_copied_encoder(experiment, key, run)
 

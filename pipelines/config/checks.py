@@ -1,4 +1,8 @@
-"""Checks of an experiment that types cannot make; each message starts with the dotted key."""
+"""Checks of an experiment that types cannot make; each message starts with the dotted key.
+
+Limits on every setting come first (numbers are finite and exact, texts are UTF-8), then names, then
+the rules for each arm and run, and last what concerns several of them.
+"""
 
 import sys
 from collections.abc import Iterator
@@ -17,18 +21,36 @@ from pipelines.config.data import ProcessData, TextData
 from pipelines.config.derived import suite_runs, trainings
 from pipelines.config.schema import NAME, Arm, Experiment, OptimizerName, Schedule, Strategy
 
-# Limits on every setting: numbers are finite and exact, texts are UTF-8.
-
 MAX_EXACT_INTEGER = 1 << 53  # as a double, which JSON, charts and MLflow have
+MAX_NAME_CHARACTERS = 120  # a file's name has at most 255 bytes, and some are made of two names
+CODE_FOLDER = "code"  # of data/inputs, where each data entry has a folder of its name
 
 
-def too_large(value: Any, key: str = "") -> Iterator[str]:
-    """Say what is wrong with each integer in nested mappings and lists that no float can hold."""
-    if isinstance(value, dict | list):
-        for name, entry in value.items() if isinstance(value, dict) else enumerate(value):
-            yield from too_large(entry, f"{key}.{name}" if key else str(name))
-    elif isinstance(value, int) and abs(value) > sys.float_info.max:
-        yield f"{key}: '{shortened(str(value))}' is too large for a number"
+def check(experiment: Experiment) -> None:
+    """All checks that types cannot make; raises ValueError starting with the dotted key."""
+    check_values("", experiment)
+    for group in ("data", "models", "arms", "runs"):
+        entries = getattr(experiment, group)
+        if not entries and group != "arms":
+            raise ValueError(f"{group}: empty; an experiment needs at least one entry")
+        check_entry_names(group, entries)
+    for name, data in experiment.data.items():
+        if isinstance(data, TextData):
+            check_entry_names(f"data.{name}.parts", data.parts)
+    check_name("name", experiment.name)
+    if CODE_FOLDER in experiment.data:
+        raise ValueError(
+            f"data.{CODE_FOLDER}: the folder data/inputs/{CODE_FOLDER} is taken by the code"
+        )
+    check_entry_names("suite.tasks", experiment.suite.tasks)
+    for group in ("arms", "runs"):  # arms first: a mistake is where it was made
+        for name, run in getattr(experiment, group).items():
+            for rule in RULES:
+                rule(experiment, f"{group}.{name}", run)
+    check_arms(experiment)
+    check_proposal(experiment)
+    check_derived(experiment)
+    check_statement(experiment)
 
 
 def check_values(key: str, value: Any) -> None:
@@ -82,8 +104,13 @@ def shortened(text: str, length: int = 40) -> str:
     return text if len(text) <= length else f"{text[:length]}… ({len(text)} characters)"
 
 
-MAX_NAME_CHARACTERS = 120  # a file's name has at most 255 bytes, and some are made of two names
-CODE_FOLDER = "code"  # of data/inputs, where each data entry has a folder of its name
+def too_large(value: Any, key: str = "") -> Iterator[str]:
+    """Say what is wrong with each integer in nested mappings and lists that no float can hold."""
+    if isinstance(value, dict | list):
+        for name, entry in value.items() if isinstance(value, dict) else enumerate(value):
+            yield from too_large(entry, f"{key}.{name}" if key else str(name))
+    elif isinstance(value, int) and abs(value) > sys.float_info.max:
+        yield f"{key}: '{shortened(str(value))}' is too large for a number"
 
 
 def check_name(key: str, name: Any) -> None:
@@ -102,33 +129,6 @@ def check_name(key: str, name: Any) -> None:
 def check_entry_names(group: str, entries: dict[str, Any]) -> None:
     for name in entries:
         check_name(f"{group}.{shortened(str(name))}", name)
-
-
-def check(experiment: Experiment) -> None:
-    """All checks that types cannot make; raises ValueError starting with the dotted key."""
-    check_values("", experiment)
-    for group in ("data", "models", "arms", "runs"):
-        entries = getattr(experiment, group)
-        if not entries and group != "arms":
-            raise ValueError(f"{group}: empty; an experiment needs at least one entry")
-        check_entry_names(group, entries)
-    for name, data in experiment.data.items():
-        if isinstance(data, TextData):
-            check_entry_names(f"data.{name}.parts", data.parts)
-    check_name("name", experiment.name)
-    if CODE_FOLDER in experiment.data:
-        raise ValueError(
-            f"data.{CODE_FOLDER}: the folder data/inputs/{CODE_FOLDER} is taken by the code"
-        )
-    check_entry_names("suite.tasks", experiment.suite.tasks)
-    for group in ("arms", "runs"):  # arms first: a mistake is where it was made
-        for name, run in getattr(experiment, group).items():
-            for rule in RULES:
-                rule(experiment, f"{group}.{name}", run)
-    check_arms(experiment)
-    check_proposal(experiment)
-    check_derived(experiment)
-    check_statement(experiment)
 
 
 def check_arms(experiment: Experiment) -> None:
@@ -163,17 +163,18 @@ def check_derived(experiment: Experiment) -> None:
     """Raise ValueError if a derived list is wrong. DVC makes a stage of each entry: a run that is
     missing would silently not be trained or scored.
     """
-    said = asdict(experiment)
-    derived: dict[str, dict[str, Any]] = {
-        "trainings": trainings(said["runs"], experiment.name),
-        "suite_runs": suite_runs(said["runs"], said["data"], said["suite"]),
+    settings = asdict(experiment)
+    computed: dict[str, dict[str, Any]] = {
+        "trainings": trainings(settings["runs"], experiment.name),
+        "suite_runs": suite_runs(settings["runs"], settings["data"], settings["suite"]),
     }
-    for group, right in derived.items():
-        for name in {**said[group], **right}:
-            listed, wanted = (entries.get(name, "left out") for entries in (said[group], right))
-            if listed != wanted:
+    for group, entries in computed.items():
+        for name in {**settings[group], **entries}:
+            found = settings[group].get(name, "left out")
+            wanted = entries.get(name, "left out")
+            if found != wanted:
                 raise ValueError(
-                    f"{group}.{name}: {listed}, not {wanted}; conf/config.yaml makes this list of "
+                    f"{group}.{name}: {found}, not {wanted}; conf/config.yaml makes this list of "
                     "the runs"
                 )
 
@@ -193,10 +194,10 @@ def check_statement(experiment: Experiment) -> None:
         if arm == than:
             raise ValueError(f"{key}.than: {than!r} is the arm itself")
         if families[arm] != families[than]:
-            shapes = (", ".join(map(str, filter(None, families[name]))) for name in (than, arm))
+            theirs, ours = (", ".join(map(str, filter(None, families[a]))) for a in (than, arm))
             raise ValueError(
-                f"{key}.than: {than} ({next(shapes)}) cannot be compared with {arm} "
-                f"({next(shapes)}): {', '.join(FAMILY)} must be the same"
+                f"{key}.than: {than} ({theirs}) cannot be compared with {arm} ({ours}): "
+                f"{', '.join(FAMILY)} must be the same"
             )
         check_not_blank(f"{key}.because", expectation.because)
         if earlier := stated.get(frozenset((arm, than))):
@@ -225,10 +226,8 @@ def design_exists(experiment: Experiment, key: str, run: Arm) -> None:
 
 
 def free_bits_see_the_batch(experiment: Experiment, key: str, run: Arm) -> None:
-    over, parts = (
-        derived.model_config(experiment, run).latent.free_bits,
-        experiment.compute.accumulate,
-    )
+    over = derived.model_config(experiment, run).latent.free_bits
+    parts = experiment.compute.accumulate
     if run.kappa_bits is not None and over.needs_whole_batch and parts > 1:
         raise ValueError(
             f"compute.accumulate: {parts}, but {key} has free_bits {over}, which averages over a "

@@ -2,12 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from ftmodel.config import (
-    LATENT_ONLY,
-    limited,
-)
-
-# The pretrained model that a run starts from.
+from ftmodel.config import LATENT_ONLY, limited
 
 
 @dataclass

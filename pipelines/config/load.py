@@ -1,7 +1,13 @@
-"""Reads params.yaml, typed and validated: every mistake is one line that names the key."""
+"""Reads params.yaml, typed and validated, for a stage: every mistake is one line with its key.
+
+DVC records in dvc.lock what params.yaml says when a stage has ended. A stage therefore compares its
+parameters with the file before it hands on its result (:class:`Frozen`). Otherwise a file composed
+anew in the meantime would be recorded as what made the result.
+"""
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from io import StringIO
 from pathlib import Path
@@ -18,8 +24,11 @@ from pipelines.host.errors import UserError
 from pipelines.host.files import ROOT, read_yaml
 
 PARAMS = Path("params.yaml")
+REUSED = " and are reused if you revert the change"
 PARAMS_HINT = "`make repro` and `ftlab compose` write every setting"
 DATA_HINT = "entries of data start from /source and their parts from /part, as in conf/data/"
+
+Check = Callable[[], None]  # raises UserError if a result may not be handed on
 
 
 def load_experiment(path: Path = PARAMS) -> Experiment:
@@ -98,16 +107,6 @@ def load_stage(group: str, name: str) -> Experiment:
     return experiment
 
 
-# The parameters of a stage as they are when it starts.
-#
-# DVC records in dvc.lock what params.yaml says when a stage has ended. A stage therefore compares
-# its parameters with the file before it hands on its result. Otherwise a file composed anew in the
-# meantime would be recorded as what made the result.
-
-REUSED = " and are reused if you revert the change"
-Check = Callable[[], None]  # raises UserError if a result may not be handed on
-
-
 def unchecked() -> None:
     """Check nothing, for work that no stage of DVC does."""
 
@@ -135,16 +134,18 @@ def freeze(stage: str, name: str | None = None) -> Frozen:
     params = read_params()
     experiment = parse(params, str(PARAMS))
     entry = yaml.safe_load((ROOT / "dvc.yaml").read_bytes())["stages"][stage]
-    scope = {"wanted": entry.get("do", entry)["params"]}
+    keys = entry.get("do", entry)["params"]
     if name is not None:
         group = entry["foreach"].removeprefix("${").removesuffix("}")
         check_listed(experiment, "runs" if group == "trainings" else group, name)
-        scope |= {"key": name, "item": params[group][name]}
-    keys = OmegaConf.create(scope)["wanted"]  # resolves "runs.${key}" as DVC does
+        item = params[group][name]
+        # as DVC does: runs.${key}, models.${item.model}
+        keys = [key.replace("${key}", name) for key in keys]
+        keys = [re.sub(r"\$\{item\.(\w+)\}", lambda field: item[field[1]], key) for key in keys]
     return Frozen(experiment, f"{stage}@{name}" if name else stage, select(params, keys))
 
 
-def select(params: DictConfig, keys: Any) -> dict[str, Any]:
+def select(params: DictConfig, keys: Iterable[str]) -> dict[str, Any]:
     """Plain values by dotted key; None for a missing key."""
     values = {key: OmegaConf.select(params, key) for key in keys}
     return {

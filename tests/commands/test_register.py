@@ -105,7 +105,7 @@ def test_the_arm_with_the_lowest_bound_gets_the_alias_until_another_is_lower(pro
     assert ": free " in said and re.search("no difference.* base", said)
 
 
-@rejects('arms.family_words: «if each != ""→[:3]»', "one name for families of different parents")
+@rejects('arms.family_words: «if value != ""→[:3]»', "one name for families of different parents")
 def test_arms_that_may_not_be_compared_have_an_alias_each(project):
     runs = {**RUNS, "base_s1": run("text"), "free_s1": run("text", kappa=0.125)}
     runs["free_s0"] = run(kappa=0.125, init_from={"hf": "models/llama-3.1"})

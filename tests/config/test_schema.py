@@ -364,7 +364,7 @@ def test_a_hinge_of_a_whole_batch_needs_the_whole_batch(over):
         smoke(split, f"{design}{over}")
 
 
-@rejects("checks.check_derived: «, **right→»", "runs of the suite left out without a word")
+@rejects("checks.check_derived: «, **entries→»", "runs of the suite left out without a word")
 @pytest.mark.parametrize(
     ("listed", "words"),
     [
