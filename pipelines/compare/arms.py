@@ -114,8 +114,12 @@ class Arm:
         if not self.baseline:
             return "Free Transformer"
         prefix, extra = self.additions
-        blocks = f" + {extra} block{'s' * (extra > 1)}" if extra else ""
-        return f"baseline{blocks}{f' + random prefix of {prefix}' if prefix else ''}"
+        kind = "baseline"
+        if extra:
+            kind += f" + {extra} block" if extra == 1 else f" + {extra} blocks"
+        if prefix:
+            kind += f" + random prefix of {prefix}"
+        return kind
 
     @property
     def warmup(self) -> str:

@@ -1,5 +1,8 @@
-"""Compares an experiment's arms with its baselines, by *the* rule for differences in
-ftmodel/analysis/differences.py.
+"""Compares an experiment's arms by *the* rule for differences in ftmodel/analysis/differences.py.
+
+Arms are compared with the baselines of their family by the final bound, and with the plain one at
+each token budget and over the last third of training. Free Transformers with another design of the
+latent are compared with their model's own design. Last, what z is worth to each of them.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -122,9 +125,15 @@ def from_plain(
     for arm in present:
         for other in (other for other in controls(arm, present) if other.plain):
             pool = pool_seeds(means[each.name] for each in poolable(arm, other, present))
-            error = documents(arm, other) if documents else None
-            seeds = means[arm.name], means[other.name]
-            differences[arm.name] = contrast(arm, other, unit, *seeds, error, pool)
+            differences[arm.name] = contrast(
+                arm,
+                other,
+                unit,
+                seeds=means[arm.name],
+                other_seeds=means[other.name],
+                documents=documents(arm, other) if documents else None,
+                pool=pool,
+            )
     return differences
 
 

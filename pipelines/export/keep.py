@@ -146,6 +146,22 @@ def readme(experiment: Experiment, runs: list[RunResults], content: str, folder:
     )
 
 
+def keep_report(target: Path, names: Sequence[str]) -> None:
+    """Write sections of the report, without its links to this machine's MLflow."""
+    experiment = load_experiment()
+    runs = read_runs(experiment)
+    report = report_on(experiment, runs)
+    sections = chosen_sections(report, names)
+    content = content_of(report, sections, relpath("docs", target))
+    arguments = " ".join((str(target), *(f"--section {name}" for name in names)))
+    text = readme(experiment, runs, content, arguments)
+    target.mkdir(parents=True, exist_ok=True)
+    for picture in figures([block for section in sections for block in section.blocks]):
+        save_figure(picture, target)
+    (target / "README.md").write_text(text, encoding="utf-8")
+    print(target / "README.md")
+
+
 def register_best(experiment: Experiment) -> None:
     """Give the best arm in each group of arms that may be compared an alias in MLflow's model
     registry. Raises UserError if results are missing or MLflow does not have them.
@@ -163,7 +179,9 @@ def register_best(experiment: Experiment) -> None:
         path = checkpoint_path(experiment.name, run.name)
         if not (manifest := peek_manifest(path)):
             raise UserError(f"{path}: no readable checkpoint here; `dvc repro` makes it")
-        alias = "-".join(["best", *(family_words(run.family) if groups[1:] else [])])
+        alias = "best"
+        if len(groups) > 1:
+            alias = "-".join(["best", *family_words(run.family)])
         version = register_model(manifest, alias, f"{words}.")
         print(f"{experiment.name}@{alias}, version {version}, is {run.name}: {words}")
 
@@ -177,19 +195,3 @@ def main(folder: str | None = None, register: bool = False, section: Sequence[st
         keep_report(Path(folder), section or ["figure4"])
     elif not register:
         raise UserError("name a folder for the report, or --register")
-
-
-def keep_report(target: Path, names: Sequence[str]) -> None:
-    """Write sections of the report, without its links to this machine's MLflow."""
-    experiment = load_experiment()
-    runs = read_runs(experiment)
-    report = report_on(experiment, runs)
-    sections = chosen_sections(report, names)
-    content = content_of(report, sections, relpath("docs", target))
-    arguments = " ".join((str(target), *(f"--section {name}" for name in names)))
-    text = readme(experiment, runs, content, arguments)
-    target.mkdir(parents=True, exist_ok=True)
-    for picture in figures([block for section in sections for block in section.blocks]):
-        save_figure(picture, target)
-    (target / "README.md").write_text(text, encoding="utf-8")
-    print(target / "README.md")

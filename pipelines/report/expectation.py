@@ -61,7 +61,7 @@ class Statement:
 
 def statement(question: str | None, analysis: Analysis) -> Statement:
     """The statement on the experiment; empty if nothing is asked or expected, nor ever was."""
-    runs, now = analysis.runs, said(question, analysis.expectation)
+    runs, now = analysis.runs, statements(question, analysis.expectation)
     pairs = zip(analysis.expectation, analysis.expected, strict=True)
     outcomes = [Outcome(expectation, comparison) for expectation, comparison in pairs]
     changed = changes(now, analysis)
@@ -74,7 +74,7 @@ def statement(question: str | None, analysis: Analysis) -> Statement:
     return Statement(asked, outcomes, record) if asked or outcomes or changed else Statement()
 
 
-def said(question: str | None, expectation: list[Expectation]) -> dict[frozenset[str], str]:
+def statements(question: str | None, expectation: list[Expectation]) -> dict[frozenset[str], str]:
     """The question, and the expectations by their two arms. An experiment has at most one
     expectation for two arms, in whichever order it names them.
     """
@@ -92,7 +92,7 @@ def changes(now: dict[frozenset[str], str], analysis: Analysis) -> list[str]:
     standing = analysis.expectation
     of_two = {frozenset((e.arm, e.than)): [*by_arm[e.arm], *by_arm[e.than]] for e in standing}
     then = {
-        run.name: said(stated.question, stated.expectation)
+        run.name: statements(stated.question, stated.expectation)
         for run in runs
         if (stated := run.manifest.preregistration)
     }

@@ -43,7 +43,7 @@ def dots(style: Style, size: float = 4) -> Style:
     return {"color": style["color"], "marker": style["marker"] or "o", "ms": size}
 
 
-def plain(axes: Axes, title: str, x: str, y: str) -> None:
+def label_axes(axes: Axes, title: str, x: str, y: str) -> None:
     axes.set_title(title, loc="left", fontsize=11, fontweight="bold")
     axes.set_xlabel(x)
     axes.set_ylabel(y)
@@ -70,7 +70,7 @@ def panels(
     return figure, [*axes[:number]]
 
 
-def below(figure: Figure, looks: Mapping[str, Style], columns: int) -> None:
+def add_legend(figure: Figure, looks: Mapping[str, Style], columns: int) -> None:
     """Add a legend under the axes: labels, and how the line of each looks."""
     height = (0.1 + 0.2 * -(-len(looks) // columns)) / figure.get_figheight()
     handles = [Line2D([], [], label=label, **look) for label, look in looks.items()]

@@ -27,7 +27,7 @@ from pipelines.report.blocks import (
     table,
 )
 from pipelines.report.sections.figure4 import arm_scores
-from pipelines.report.style import COLOURS, GREY, Style, below, plain
+from pipelines.report.style import COLOURS, GREY, Style, add_legend, label_axes
 from pipelines.report.wording import count, difference_cell, estimate, listed, signed, verdict
 
 MACHINERY = {  # what the bound of κ = 0 says, where z can tell nothing
@@ -126,7 +126,7 @@ def row_name(arm: Arm) -> Name:
     return Name(arm.name, tag=arm.collapse)
 
 
-def find(comparisons: list[Comparison], arm: Arm, plain: bool) -> Comparison | None:
+def find_comparison(comparisons: list[Comparison], arm: Arm, plain: bool) -> Comparison | None:
     """An arm's comparison with the plain baseline, or with the larger one: of several, the one with
     most blocks.
     """
@@ -140,13 +140,13 @@ def gain_of(comparison: Comparison, comparisons: list[Comparison]) -> tuple[str,
     the `same`, or `open`, and its comparison with the baseline that has them; None without a gain
     or without such a baseline.
     """
-    matched = find(comparisons, comparison.arm, plain=False)
+    matched = find_comparison(comparisons, comparison.arm, plain=False)
     gain = not comparison.arm.baseline and comparison.other.plain and comparison.verdict == "lower"
     if not gain or not matched:
         return None
     if matched.verdict == "lower":
         return "more", matched
-    control = find(comparisons, matched.other, plain=True)
+    control = find_comparison(comparisons, matched.other, plain=True)
     return ("same" if control and control.verdict == "lower" else "open"), matched
 
 
@@ -257,7 +257,7 @@ def picture(analysis: Analysis) -> Figure | None:
     """
     panels = []
     for family in analysis.families:
-        found = [find(analysis.comparisons, arm, plain=True) for arm in family]
+        found = [find_comparison(analysis.comparisons, arm, plain=True) for arm in family]
         if compared := [comparison for comparison in found if comparison]:
             panels.append((analysis.family_name(family), baselines(family)[0], compared))
     if not panels:
@@ -269,7 +269,7 @@ def picture(analysis: Analysis) -> Figure | None:
     for axes, (name, baseline, compared) in zip(grid, panels, strict=True):
         draw_family(axes, name, baseline, compared)
         seeds = max(seeds, *(len(arm.runs) for c in compared for arm in (c.arm, c.other)))
-    below(figure, {k: look for k, look in LEGEND.items() if seeds > 1 or k != SEED}, 2)
+    add_legend(figure, {k: look for k, look in LEGEND.items() if seeds > 1 or k != SEED}, 2)
     return figure
 
 
@@ -299,7 +299,7 @@ def draw_family(axes: Axes, name: str, baseline: Arm, comparisons: list[Comparis
         scale = " (logarithmic beyond the innermost ticks)"
         axes.set_xscale("symlog", linthresh=10 ** ceil(log10(min(thresholds))))
         axes.xaxis.set_major_formatter("{x:g}")
-    plain(axes, fill(title, 80), f"← lower is better; difference in {unit}{scale}", "")
+    label_axes(axes, fill(title, 80), f"← lower is better; difference in {unit}{scale}", "")
     axes.set_ylim(len(arms) - 0.4, -0.6)
     axes.set_yticks(range(len(arms)), map(label, arms))
     axes.tick_params(axis="y", length=0)

@@ -11,7 +11,7 @@ import yaml
 from pipelines.artifacts.checkpoint import Preregistration
 from pipelines.config.schema import Bound, Expectation
 from pipelines.report.expectation import Statement, statement
-from pipelines.report.verdicts import find
+from pipelines.report.verdicts import find_comparison
 from tests.support.results import (
     PAIR,
     analysis_of,
@@ -85,7 +85,10 @@ def test_any_two_arms_are_compared_and_those_for_an_expectation_alone_counted(an
     known = replace(analysis, expectation=[PLAIN, expect("base", "lower", "worse")])
     assert known.comparisons_made == analysis.comparisons_made
     (better,) = [arm for arm in known.arms if arm.name == "better"]
-    assert known.expected[0].threshold == find(known.comparisons, better, plain=True).threshold
+    assert (
+        known.expected[0].threshold
+        == find_comparison(known.comparisons, better, plain=True).threshold
+    )
     further = replace(analysis, expectation=[PLAIN, expect("better", "lower", "worse")])
     assert further.comparisons_made == analysis.comparisons_made + 1
     for stated, mean in ((known, -0.4 / 3), (further, -0.2)):

@@ -63,7 +63,10 @@ def test_baselines_of_several_models_share_a_column():
     }  # fmt: skip
 
 
-@rejects("verdicts.find: «and not c.other.run.random_prefix→»", "a random prefix taken for blocks")
+@rejects(
+    "verdicts.find_comparison: «and not c.other.run.random_prefix→»",
+    "a random prefix taken for blocks",
+)
 def test_a_random_prefix_is_a_rival_with_a_column_of_its_own():
     """It is no control of the number of parameters."""
     arms = [baseline("base", 0.9), baseline("plus", 0.8, extra_blocks=1)]

@@ -46,12 +46,12 @@ from pipelines.report.style import (
     ANNEALING,
     GREY,
     Style,
-    below,
+    add_legend,
     dots,
+    label_axes,
     log_places,
     millions,
     panels,
-    plain,
     spaced,
 )
 from pipelines.report.wording import estimate, listed, magnitude, number, signed
@@ -317,7 +317,7 @@ def during_training(benchmarks: Benchmarks, style: Mapping[str, Style]) -> Figur
         for arm in arms:
             draw_scores(axes, arm, task, style[arm.name])
         last = i + columns >= len(tasks)  # of its column
-        plain(axes, "", "tokens (million)" if last else "", "")
+        label_axes(axes, "", "tokens (million)" if last else "", "")
         axes.set_title(task.name, loc="left", fontsize=10, fontweight="bold")
         lower = "" if task.higher_is_better else " ↓"
         axes.set_title(f"{task.metric}{lower}", loc="right", fontsize=8, color=GREY)
@@ -326,7 +326,7 @@ def during_training(benchmarks: Benchmarks, style: Mapping[str, Style]) -> Figur
         axes.yaxis.set_major_locator(MaxNLocator(4))
         axes.tick_params(labelsize=8)
     looks = {arm.name: line(arm, style[arm.name]) | dots(style[arm.name], 3.2) for arm in arms}
-    below(figure, looks | ANNEALING, COLUMNS if columns > 2 else 2)
+    add_legend(figure, looks | ANNEALING, COLUMNS if columns > 2 else 2)
     return figure
 
 

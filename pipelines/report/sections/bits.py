@@ -26,7 +26,7 @@ from pipelines.report.blocks import (
     table,
 )
 from pipelines.report.sections import titled
-from pipelines.report.style import COLOURS, GREY, Style, below, panels, plain
+from pipelines.report.style import COLOURS, GREY, Style, add_legend, label_axes, panels
 from pipelines.report.wording import estimate, number
 
 LINEAR_BITS = 0.01  # below which the axis is linear
@@ -96,7 +96,7 @@ def persistence(arms: list[Arm], style: Mapping[str, Style]) -> Figure:
         figure, grid = panels(len(arms), 4, (2.75, 1.9), 0.6, sharex=True, sharey=True)
         for axes, arm in zip(grid, arms, strict=True):
             draw_lags(axes, arm, COLOURS[1])
-            plain(axes, "", "", "")
+            label_axes(axes, "", "", "")
             axes.set_title(arm.name, fontsize=9)
         title = f"{TITLE}, bits by {LAG}"
         figure.suptitle(title, x=0.01, ha="left", fontsize=11, fontweight="bold")
@@ -107,8 +107,8 @@ def persistence(arms: list[Arm], style: Mapping[str, Style]) -> Figure:
             colour = style[arm.name]["color"]
             draw_lags(axes, arm, colour)
             looks[arm.name] = {"lw": 2, "color": colour}
-        plain(axes, TITLE, LAG, "bits")
-    below(figure, looks, 5)
+        label_axes(axes, TITLE, LAG, "bits")
+    add_legend(figure, looks, 5)
     return figure
 
 

@@ -24,7 +24,7 @@ from pipelines.report.blocks import (
     table,
 )
 from pipelines.report.sections import titled
-from pipelines.report.style import Style, below, dots, plain
+from pipelines.report.style import Style, add_legend, dots, label_axes
 from pipelines.report.verdicts import row_name
 from pipelines.report.wording import difference_cell, estimate, other_error, verdict
 
@@ -181,10 +181,10 @@ def from_baselines(comparisons: list[Comparison], arms: list[Arm], seeds: bool) 
 @titled("How loose ELBO and IWAE are")
 def iwae(analysis: Analysis) -> Sequence[Block]:
     words = "IWAE-K bound minus the filtering bound"
-    return analysis.pictures("samples", words, samples, bound_by_samples)
+    return analysis.pictures("samples", words, sample_counts, bound_by_samples)
 
 
-def samples(arm: Arm) -> list[int]:
+def sample_counts(arm: Arm) -> list[int]:
     """The numbers of samples K of a Free Transformer."""
     return sorted(arm.first.evaluation.iwae_by_samples or {})
 
@@ -197,10 +197,10 @@ def bound_by_samples(arms: list[Arm], style: Mapping[str, Style]) -> Figure:
         for run in arm.runs:
             bounds = run.evaluation.iwae_by_samples or {}
             filtering = run.figures("bits_per_token").bound.mean
-            above = [bounds[k].mean - filtering for k in samples(arm)]
-            axes.plot(samples(arm), above, lw=1.1, **dots(style[arm.name]))
-    plain(axes, "IWAE-K bound minus the filtering bound", "samples K", "bits per token")
+            above = [bounds[k].mean - filtering for k in sample_counts(arm)]
+            axes.plot(sample_counts(arm), above, lw=1.1, **dots(style[arm.name]))
+    label_axes(axes, "IWAE-K bound minus the filtering bound", "samples K", "bits per token")
     axes.set_xscale("log", base=2)
     axes.xaxis.set_major_formatter("{x:g}")
-    below(figure, {arm.name: {"lw": 2, **dots(style[arm.name])} for arm in arms}, 4)
+    add_legend(figure, {arm.name: {"lw": 2, **dots(style[arm.name])} for arm in arms}, 4)
     return figure

@@ -17,8 +17,8 @@ from pipelines.report.analysis import Analysis
 from pipelines.report.blocks import MISSING, Block, Cell, Entries, Picture, table
 from pipelines.report.sections import titled
 from pipelines.report.sections.figure4 import arm_scores
-from pipelines.report.style import COLOURS, GREY, plain
-from pipelines.report.verdicts import find
+from pipelines.report.style import COLOURS, GREY, label_axes
+from pipelines.report.verdicts import find_comparison
 from pipelines.report.wording import estimate, number, signed
 
 ROW_INCHES = 0.34  # of a design in the picture
@@ -43,8 +43,8 @@ def design_row(arm: Arm, group: Designs, analysis: Analysis) -> Entries:
         "design": design_words(arm),
         "bound": replace(estimate(arm.bound()), notes=()),
         "− its model's design": judged(next((c for c in group.others if c.arm is arm), None)),
-        "− baseline": judged(find(analysis.comparisons, arm, plain=True)),
-        "− larger baseline": judged(find(analysis.comparisons, arm, plain=False)),
+        "− baseline": judged(find_comparison(analysis.comparisons, arm, plain=True)),
+        "− larger baseline": judged(find_comparison(analysis.comparisons, arm, plain=False)),
         "use of z": Cell(number(use.use.mean)),
         "recovery": Cell(number(use.recovery, 2)),
         "waste": Cell(number(use.waste.mean)),
@@ -88,6 +88,6 @@ def draw_gains(groups: list[Designs]) -> Figure:
         axes.set_yticks(range(len(group.arms)), [design_words(arm) for arm in group.arms])
         axes.set_ylim(len(group.arms) - 0.4, -0.6)
         title = f"Gain over the model's own design, {own.run.data}, κ = {own.first.kappa}"
-        plain(axes, title, f"{UNITS[own.unit]}; to the right the bound is lower", "")
+        label_axes(axes, title, f"{UNITS[own.unit]}; to the right the bound is lower", "")
     figure.tight_layout()
     return figure

@@ -13,7 +13,7 @@ from pipelines.compare.arms import Arm
 from pipelines.report.analysis import Analysis
 from pipelines.report.blocks import Block, Cell, Entries, Entry, Table, table
 from pipelines.report.sections import titled
-from pipelines.report.style import COLOURS, GREY, Style, below, panels, plain
+from pipelines.report.style import COLOURS, GREY, Style, add_legend, label_axes, panels
 from pipelines.report.wording import number, p_value
 
 ENCODER = "model, z from its encoder (it has read these flips)"
@@ -66,7 +66,7 @@ def coin_flip(runs: Mapping[str, list[CoinSequence]]) -> Figure:
         axes.scatter(seen, flips, s=5, color=COLOURS[0], clip_on=False)
         top, last = place < columns, place >= len(shown) - columns
         ones = f"{sequence.flips.count('1')} of {len(seen)} flips are 1"
-        plain(
+        label_axes(
             axes,
             f"hidden side {sequence.side}, {ones}" if top else "",
             "flips seen (dots: the next flip, 1 above, 0 below)" if last else "",
@@ -74,7 +74,7 @@ def coin_flip(runs: Mapping[str, list[CoinSequence]]) -> Figure:
         )
         axes.set_ylim(-0.1, 1.1)
         axes.set_yticks([0, 0.2, 0.5, 0.8, 1])
-    below(figure, {label: look for label, look in LINES.items() if label in drawn}, columns)
+    add_legend(figure, {label: look for label, look in LINES.items() if label in drawn}, columns)
     return figure
 
 
@@ -106,10 +106,10 @@ def label_in_bits(arms: list[Arm]) -> Figure:
     for axes, (name, label) in zip(grid, runs.items(), strict=True):
         axes.bar(range(len(label.per_bit)), label.per_bit, color=COLOURS[1])
         axes.axhline(label.null_95, ls="--", lw=1.2, color=COLOURS[2])
-        plain(axes, f"{name}: p = {label.p_value:.3g}", "latent bit", "bits")
+        label_axes(axes, f"{name}: p = {label.p_value:.3g}", "latent bit", "bits")
         axes.xaxis.set_major_locator(MaxNLocator("auto", steps=[1, 2, 5, 10], integer=True))
     chance = "best bit of permuted labels, 95 % of the time below"
-    below(figure, {chance: {"ls": "--", "color": COLOURS[2]}}, 1)
+    add_legend(figure, {chance: {"ls": "--", "color": COLOURS[2]}}, 1)
     return figure
 
 

@@ -16,13 +16,13 @@ from pipelines.report.style import (
     COLOURS,
     GREY,
     Style,
-    below,
+    add_legend,
+    label_axes,
     log_places,
-    plain,
     seeds_and_means,
     spaced,
 )
-from pipelines.report.verdicts import find
+from pipelines.report.verdicts import find_comparison
 from pipelines.report.wording import listed
 
 Pick = Callable[[Figures], Estimate | None]
@@ -50,7 +50,7 @@ def collapse_at_large_kappa(family: list[Arm], analysis: Analysis) -> list[Entri
     """A row on whether more bits make z a copy of the text; none without a baseline."""
     free = sorted((arm for arm in family if arm.preset_design), key=kappa_of)
     steps = [*{kappa_of(arm): arm for arm in free}.values()]  # of arms of one κ, the last
-    against = [c for arm in steps if (c := find(analysis.comparisons, arm, plain=True))]
+    against = [c for arm in steps if (c := find_comparison(analysis.comparisons, arm, plain=True))]
     if not against:
         return []
     first, *_, last = steps
@@ -107,8 +107,8 @@ def figures_against_kappa(family: list[Arm]) -> Figure:
         ticks = spaced(places)
         axes.set_xticks([places[k] for k in ticks], [fraction(k) for k in ticks])
         axes.margins(x=0.06, y=0.12)
-    plain(left, "What z tells, and what it costs", "κ, bits per token", UNITS[unit])
-    plain(right, "The bound alone", "κ, bits per token", UNITS[unit])
+    label_axes(left, "What z tells, and what it costs", "κ, bits per token", UNITS[unit])
+    label_axes(right, "The bound alone", "κ, bits per token", UNITS[unit])
     looks: dict[str, Style] = {
         label: {"color": colour, "ls": line, "marker": "o", "ms": 4}
         for label, (_, colour, line) in SERIES.items()
@@ -117,5 +117,5 @@ def figures_against_kappa(family: list[Arm]) -> Figure:
         f"{arm.name} ({'bound' if arm.run.random_prefix else 'NLL'})": {"color": c, "lw": 1.4}
         for c, arm in levels.items()
     }
-    below(figure, looks, 3)
+    add_legend(figure, looks, 3)
     return figure

@@ -19,7 +19,15 @@ from pipelines.compare.comparison import UseOfZ, uses_of_z
 from pipelines.report.analysis import Analysis
 from pipelines.report.blocks import MISSING, Block, Cell, Entries, Picture, Table, Text, table
 from pipelines.report.sections import titled
-from pipelines.report.style import COLOURS, GREY, Style, below, millions, plain, seeds_and_means
+from pipelines.report.style import (
+    COLOURS,
+    GREY,
+    Style,
+    add_legend,
+    label_axes,
+    millions,
+    seeds_and_means,
+)
 from pipelines.report.wording import number, signed
 
 TAX, LARGER_TAX = "tax", "tax over the larger baseline"  # a bound minus the mean NLL of a baseline
@@ -92,9 +100,9 @@ def ladder(analysis: Analysis) -> Sequence[Block]:
         alt = "Tax, use of z and recovery against parameters, the tax with a line to 124 million"
         blocks += [
             Text(f"**{each.data}:** {scope(each)}"),
-            *sizes(each),
-            *predictions(each),
-            Picture(f"ladder_{each.data}", draw(each), f"{alt}, on {each.data}"),
+            *size_table(each),
+            *prediction_table(each),
+            Picture(f"ladder_{each.data}", draw_ladder(each), f"{alt}, on {each.data}"),
         ]
     return blocks
 
@@ -135,7 +143,7 @@ def trend(ladder: Ladder, kappa: float, tax: str, power: bool = False) -> Trend 
     return fit([*points], [fmean(seeds) for seeds in points.values()])
 
 
-def sizes(ladder: Ladder) -> list[Table]:
+def size_table(ladder: Ladder) -> list[Table]:
     return table(
         {
             "model": rung.baseline.run.model,
@@ -172,7 +180,7 @@ def scope(ladder: Ladder) -> str:
     return said
 
 
-def predictions(ladder: Ladder) -> list[Table]:
+def prediction_table(ladder: Ladder) -> list[Table]:
     """The tax at 124 M by each line, with its interval."""
     rows = []
     for tax, baseline in AGAINST.items():
@@ -199,14 +207,14 @@ def factor_cell(interval: Interval) -> Cell:
     return Cell(signed(interval.mean), f"(95 %: a factor of {width} either way)")
 
 
-def draw(ladder: Ladder) -> Figure:
+def draw_ladder(ladder: Ladder) -> Figure:
     """Draw seeds as dots, with a line through the means, fitted where it is the tax."""
     colours = dict(zip(ladder.kappas, COLOURS[1:], strict=False))
     figure = Figure(figsize=(11, 8.4))
     panels = figure.subplots(2, 2)
     for axes, (name, baseline) in zip(panels[0], AGAINST.items(), strict=True):
         draw_taxes(axes, ladder, name, colours)
-        plain(axes, f"Tax: bound − NLL of {baseline}", "parameters", "nats per token")
+        label_axes(axes, f"Tax: bound − NLL of {baseline}", "parameters", "nats per token")
         millions(axes, [1e6, 1e7, 1e8], " M")
     for axes, name, title, unit in (
         (panels[1, 0], USE, "Use of z", "nats per token"),
@@ -214,7 +222,7 @@ def draw(ladder: Ladder) -> Figure:
     ):
         for kappa, colour in colours.items():
             seeds_and_means(axes, ladder.points(name, kappa), colour)
-        plain(axes, title, "parameters", unit)
+        label_axes(axes, title, "parameters", unit)
         millions(axes, [rung.parameters for rung in ladder.rungs], " M")
     for axes in figure.axes:
         axes.axhline(0, lw=0.8, color=GREY)
@@ -222,7 +230,7 @@ def draw(ladder: Ladder) -> Figure:
         f"κ = {fraction(kappa)}": {"color": colour, "marker": "o", "ms": 4}
         for kappa, colour in colours.items()
     }
-    below(figure, looks, 4)
+    add_legend(figure, looks, 4)
     return figure
 
 

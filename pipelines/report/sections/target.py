@@ -18,7 +18,7 @@ from pipelines.compare.comparison import contrast
 from pipelines.report.analysis import Analysis
 from pipelines.report.blocks import MISSING, Block, Cell, Entries, Name, Verdict, table
 from pipelines.report.sections import titled
-from pipelines.report.style import GREY, Style, below, plain
+from pipelines.report.style import GREY, Style, add_legend, label_axes
 from pipelines.report.wording import difference_cell, number, seeds_cell
 
 MIN_BITS = 0.1  # about the start; with fewer, no position for half of them is given
@@ -31,7 +31,7 @@ START_BITS = log2(STARTS)  # entropy of where a target starts
 def target_latent(analysis: Analysis) -> Sequence[Block]:
     """Figures with a thin line per seed and a thick line through their means."""
     words = "What z says about the target’s start, KL around it, distance of z from fair bits,"
-    figures = analysis.pictures("latent", words, details, what_z_says)
+    figures = analysis.pictures("latent", words, latent_details, what_z_says)
     return [*table(row for arm in analysis.arms for row in start_row(arm)), *figures]
 
 
@@ -56,20 +56,20 @@ def target_figures(run: RunResults) -> dict[str, float | None]:
     }
 
 
-def over(arm: Arm, name: str) -> list[float]:
+def seed_values(arm: Arm, name: str) -> list[float]:
     """A figure of each seed; empty unless all of them have it."""
     values = [target_figures(run).get(name) for run in arm.runs]
     return [] if None in values else [value for value in values if value is not None]
 
 
-def details(arm: Arm) -> list[LatentDetails]:
+def latent_details(arm: Arm) -> list[LatentDetails]:
     """Details of the latent for each seed of a Free Transformer on the target task, else none."""
     return [latent for run in arm.runs if (latent := run.details.latent)]
 
 
 def start_row(arm: Arm) -> list[Entries]:
     """A row: how much of the start z tells, and by which position it tells half of that."""
-    known, entropy = over(arm, "start_bits"), over(arm, "start_entropy_bits")
+    known, entropy = seed_values(arm, "start_bits"), seed_values(arm, "start_entropy_bits")
     if not known:
         return []
     bits = max(0.0, fmean(known))  # information is never less
@@ -87,7 +87,7 @@ def start_row(arm: Arm) -> list[Entries]:
 
 def half_known(arm: Arm) -> int | None:
     """The first position by which half of the start's bits are known; None if a seed lacks one."""
-    curves = [latent.start_bits for latent in details(arm)]
+    curves = [latent.start_bits for latent in latent_details(arm)]
     if any(None in curve for curve in curves):
         return None
     means = [fmean(b for b in bits if b is not None) for bits in zip(*curves, strict=True)]
@@ -104,19 +104,19 @@ def what_z_says(arms: list[Arm], style: Mapping[str, Style]) -> Figure:
     around, unfair = figure.add_subplot(grid[1, 0]), figure.add_subplot(grid[1, 1])
     for arm in arms:
         colour, kappa = style[arm.name]["color"], arm.run.kappa_bits or 0.0
-        known = [by_position(z.start_bits) for z in details(arm)]
+        known = [by_position(z.start_bits) for z in latent_details(arm)]
         draw_seeds(start, known, colour)
         # of a learned prior the aggregate is not compared with fair bits
-        uniform, config = over(arm, "aggregate_at_least_bits"), arm.first.config
+        uniform, config = seed_values(arm, "aggregate_at_least_bits"), arm.first.config
         if uniform and config and config.latent.hinge_at_token:
             paid = [min(START_BITS, kappa * (t + 1)) for t in known[0]]
             start.plot([*known[0]], paid, ":", lw=1.2, color=colour)
-        if offsets := [by_offset(z.from_start) for z in details(arm) if z.from_start]:
+        if offsets := [by_offset(z.from_start) for z in latent_details(arm) if z.from_start]:
             draw_seeds(around, offsets, colour)
             if kappa:
                 around.axhline(kappa, ls=":", lw=1.2, color=colour)
         if uniform:
-            draw_seeds(unfair, [by_position(z.next_bits) for z in details(arm)], colour)
+            draw_seeds(unfair, [by_position(z.next_bits) for z in latent_details(arm)], colour)
     start.axhline(START_BITS, ls="--", lw=1.2, color=GREY)
     words = f"all there is to know: {START_BITS:.2f} bits"
     across = start.get_yaxis_transform()
@@ -130,9 +130,13 @@ def what_z_says(arms: list[Arm], style: Mapping[str, Style]) -> Figure:
     around.yaxis.set_major_locator(LogLocator())
     unfair.set_yscale("symlog", linthresh=0.1)  # 0 is what the prior has
     title = "Known about the target’s start from z at positions 0 … t"
-    plain(start, title, "t (input position; 0 is the letter, 1 is >)", "bits, at least")
-    plain(around, "KL around the target (dotted: κ)", "position, from the target’s start", "bits")
-    plain(unfair, "Distance of z from fair bits, given earlier z", "position", "bits, at least")
+    label_axes(start, title, "t (input position; 0 is the letter, 1 is >)", "bits, at least")
+    label_axes(
+        around, "KL around the target (dotted: κ)", "position, from the target’s start", "bits"
+    )
+    label_axes(
+        unfair, "Distance of z from fair bits, given earlier z", "position", "bits, at least"
+    )
     looks: dict[str, Style] = {a.name: {"lw": 2, "color": style[a.name]["color"]} for a in arms}
     if unfair.lines:
         looks["κ (t + 1): free bits’ share"] = {"ls": ":", "color": GREY}
@@ -140,7 +144,7 @@ def what_z_says(arms: list[Arm], style: Mapping[str, Style]) -> Figure:
         axes.yaxis.set_major_formatter("{x:g}")
         axes.yaxis.set_minor_locator(NullLocator())
         axes.set_visible(bool(axes.lines))
-    below(figure, looks, 5)
+    add_legend(figure, looks, 5)
     return figure
 
 
@@ -165,15 +169,15 @@ def draw_seeds(axes: Axes, seeds: list[dict[int, float]], colour: str) -> None:
 
 def mean_cell(name: str, decimals: int) -> Callable[[Arm], Cell]:
     """A function that makes the cell of a figure, by its name in figure4.csv."""
-    return lambda arm: seeds_cell(over(arm, name), decimals)
+    return lambda arm: seeds_cell(seed_values(arm, name), decimals)
 
 
-def valid(arm: Arm) -> list[float]:
+def valid_shares(arm: Arm) -> list[float]:
     """Share of valid sequences generated with z from the prior, of each seed."""
     return [run.evaluation.fresh.valid for run in arm.runs if run.evaluation.fresh]
 
 
-def exact(arm: Arm) -> Cell:
+def exact_nll(arm: Arm) -> Cell:
     """NLL of the process itself, nats per token, on the documents that all seeds are scored on."""
     exact = arm.figures().exact
     return Cell(f"{LN2 * exact.mean:.4f}") if exact else MISSING
@@ -194,10 +198,10 @@ def aggregate(arm: Arm) -> Cell:
 
 def against_posterior(arm: Arm) -> Cell:
     """Compare the valid share with z from the prior with the share with z from the posterior."""
-    reconstructed = over(arm, "reconstruction_valid")
+    reconstructed = seed_values(arm, "reconstruction_valid")
     if not reconstructed:
         return MISSING
-    c = contrast(arm, arm, "valid", valid(arm), reconstructed)
+    c = contrast(arm, arm, "valid", valid_shares(arm), reconstructed)
     words = {"lower": "worse", "higher": "better"}
     verdict = Verdict(words.get(c.verdict, c.verdict), c.verdict in words, reason=c.words)
     return replace(difference_cell(c), verdict=verdict)
@@ -211,13 +215,13 @@ def sequence_kl(arm: Arm) -> Cell:
 
 ROWS: dict[Name | str, Callable[[Arm], Cell]] = {
     "seeds": lambda arm: Cell(str(len(arm.runs))),
-    "exact NLL of the process, nats/token": exact,
+    "exact NLL of the process, nats/token": exact_nll,
     "NLL or filtering bound − exact, nats/token": mean_cell("gap_nats_per_token", 4),
     "ELBO bound − exact, nats/token": mean_cell("elbo_gap_nats_per_token", 4),
     "KL, bits/token": mean_cell("kl_bits_per_token", 4),
     "start known from z, at least, bits": mean_cell("start_bits", 2),
     "aggregate posterior from the prior, bits/sequence": aggregate,
-    "prior generations: valid": lambda arm: seeds_cell(valid(arm), 3),
+    "prior generations: valid": lambda arm: seeds_cell(valid_shares(arm), 3),
     "posterior reconstructions: valid": mean_cell("reconstruction_valid", 3),
     Name("distance of targets, characters", below=True): mean_cell("reconstruction_distance", 1),
     Name("overlap of noise", below=True): mean_cell("reconstruction_noise", 2),
@@ -230,6 +234,6 @@ ROWS: dict[Name | str, Callable[[Arm], Cell]] = {
 def target_reconstruction(analysis: Analysis) -> Sequence[Block]:
     """A column for each arm, the baselines among them, and a row for each measurement."""
     arms = [arm for arm in analysis.arms if arm.first.on_target]
-    if not any(map(details, arms)):
+    if not any(map(latent_details, arms)):
         return []
     return table({"": name, **{arm.name: cell(arm) for arm in arms}} for name, cell in ROWS.items())

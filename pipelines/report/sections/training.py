@@ -19,11 +19,11 @@ from pipelines.report.style import (
     ANNEALING,
     GREY,
     Style,
-    below,
+    add_legend,
     dots,
+    label_axes,
     log_places,
     millions,
-    plain,
     spaced,
 )
 from pipelines.report.wording import count, difference_cell, estimate
@@ -66,7 +66,7 @@ def training_curves(arms: list[Arm], style: Mapping[str, Style]) -> Figure:
         looks["reconstruction CE (not comparable)"] = {"lw": 1, "ls": "--", "color": GREY}
     if any(row.held_out for arm in arms for run in arm.runs for row in run.curve):
         looks["held-out windows"] = {"marker": "o", "ms": 3, "ls": ":", "color": GREY}
-    below(figure, looks, 4 if latent else 3)
+    add_legend(figure, looks, 4 if latent else 3)
     return figure
 
 
@@ -75,7 +75,7 @@ def has_latent(curve: Curve) -> bool:
 
 
 def log_axis(axes: Axes, title: str) -> None:
-    plain(axes, title, "tokens (million)", "bits per token")
+    label_axes(axes, title, "tokens (million)", "bits per token")
     axes.set_yscale("log")
     low, high = axes.get_ylim()
     wide = high / low > 30
@@ -127,9 +127,9 @@ def bound_by_budget(arms: list[Arm], style: Mapping[str, Style]) -> Figure:
                 entries = [each for each in run.evaluation.budgets if each.annealed == annealed]
                 bounds = [each.figures(unit).bound.mean for each in entries]
                 axes.plot([each.tokens for each in entries], bounds, line, mfc=face, lw=1.1, **look)
-    plain(axes, "Held-out bound at each budget", "tokens (million)", UNITS[unit])
+    label_axes(axes, "Held-out bound at each budget", "tokens (million)", UNITS[unit])
     runs = [run for arm in arms for run in arm.runs]
     tokens = {entry.tokens for run in runs for entry in run.evaluation.budgets}
     millions(axes, spaced(log_places(tokens)))
-    below(figure, {arm.name: dots(style[arm.name], 5) for arm in arms} | ANNEALING, 3)
+    add_legend(figure, {arm.name: dots(style[arm.name], 5) for arm in arms} | ANNEALING, 3)
     return figure

@@ -17,7 +17,7 @@ from pipelines.report.sections.bounds import bound_by_samples
 from pipelines.report.sections.hidden_causes import LINES, coin_flip
 from pipelines.report.sections.kappa import figures_against_kappa
 from pipelines.report.sections.training import bound_by_budget, budgets, training_curves
-from pipelines.report.style import GREY, below, log_places, plain, spaced, styles
+from pipelines.report.style import GREY, add_legend, label_axes, log_places, spaced, styles
 from pipelines.report.verdicts import draw_family, picture
 from tests.compare.made_up import baseline, free_transformer
 from tests.support.figures import check_figure
@@ -57,7 +57,7 @@ def test_snapshots_are_hollow_and_apart_from_annealed_models(tmp_path):
 
 
 @rejects(
-    'bounds.bound_by_samples: «run.figures("bits_per_token").bound→bounds[samples(arm)[-1]]»',
+    'bounds.bound_by_samples: «run.figures("bits_per_token").bound→bounds[sample_counts(arm)[-1]]»',
     "IWAE above its own",
 )
 def test_iwae_is_drawn_above_the_filtering_bound(tmp_path):
@@ -160,8 +160,8 @@ def test_values_stand_at_their_logarithms_and_0_apart_and_not_all_are_labelled()
 def test_a_legend_stands_close_below_the_axes_whatever_its_rows(labels):
     figure = Figure(figsize=(11, 4.4))
     axes = figure.subplots()
-    plain(axes, "Title", "x", "y")
-    below(figure, {f"arm {i}": {"color": "black"} for i in range(labels)}, 4)
+    label_axes(axes, "Title", "x", "y")
+    add_legend(figure, {f"arm {i}": {"color": "black"} for i in range(labels)}, 4)
     figure.draw_without_rendering()
     top = figure.legends[0].get_window_extent().y1
     box = axes.get_tightbbox()

@@ -13,7 +13,7 @@ from pipelines.report.sections.ladder import (
     LARGER_TAX,
     TARGET,
     TAX,
-    draw,
+    draw_ladder,
     factor_cell,
     ladder,
     ladders,
@@ -63,7 +63,7 @@ def without(analysis, *names):
 
 def test_the_figure_has_seeds_lines_and_the_band_for_another_size(analysis, tmp_path):
     (found,) = ladders(analysis.arms)
-    check_figure("ladder", draw(found), tmp_path)
+    check_figure("ladder", draw_ladder(found), tmp_path)
 
 
 def test_the_section_has_a_row_for_each_size_and_for_each_line(analysis):
