@@ -242,20 +242,20 @@ class FastDecoder:
         a baseline. Returns hidden (B, D), as in ``Output``. A recurrent prior needs the hidden
         state of the token ``before``.
         """
-        rope, mask = self.rope[self.position], self.readable()
+        rope, mask = self.rope[self.position], self.key_mask()
         torch.index_select(self.embedding, 0, tokens, out=self.x.x)
         for block in self.lower:
             block.read(self.x, self.x, rope, mask)
         self.codes = next_codes(self.model, draws, self.x.x, before, self.codes)
         return self.upper(self.x.x, self.codes)
 
-    def readable(self) -> Tensor | None:
+    def key_mask(self) -> Tensor | None:
         """The mask of the keys up to the next position."""
         return None if self.mask is None else self.mask[..., : self.position + 1]
 
     def upper(self, x: Tensor, codes: Tensor | None) -> Tensor:
         """``read`` from the injection on: x (B, D) from below it, z = ``codes`` (B,) or None."""
-        rope, mask = self.rope[self.position], self.readable()
+        rope, mask = self.rope[self.position], self.key_mask()
         self.position += 1
         if x is not self.x.x:
             self.x.x.copy_(x)
@@ -264,14 +264,14 @@ class FastDecoder:
             assert codes is not None, "a Free Transformer reads z"
             r = self.model.latent.embed(codes)
         for n, block in enumerate(self.upper_blocks, self.model.config.lower_blocks):
-            stream, other = self.x.x, None
-            if r is not None:
-                stream, other = self.model.inject(n, self.x.x, r)
+            stream, kv = self.x.x, None
+            if r is not None:  # z enters here: keys and values of the block come from kv
+                stream, kv = self.model.inject(n, self.x.x, r)
             if stream is not self.x.x:
                 self.x.x.copy_(stream)
-            if other is not None:
-                self.injected.copy_(other)
-            block.read(self.x, self.x if other is None else self.both, rope, mask)
+            if kv is not None:
+                self.injected.copy_(kv)
+            block.read(self.x, self.x if kv is None else self.both, rope, mask)
         return self.x.normalized(self.gain)
 
     def logits(self, hidden: Tensor) -> Tensor:
@@ -328,7 +328,7 @@ def next_codes(
     return model.latent.draw(draws, x, before, codes)
 
 
-def readable(block: nn.Module) -> bool:
+def fast_can_read(block: nn.Module) -> bool:
     """Whether FastDecoder can compute this block, which nothing wraps or shards."""
     known = (Attention, MemoryAttention)
     return type(block) is Block and type(block.attention) in known
@@ -344,7 +344,7 @@ def make_decoder(
     """Choose the model's fastest decoder; ValueError for another model's ``rounded`` weights."""
     weight = model.embedding.weight
     exact = weight.dtype == torch.float32 and not torch.is_autocast_enabled(weight.device.type)
-    fast = exact and all(map(readable, model.blocks))
+    fast = exact and all(map(fast_can_read, model.blocks))
     if rounded and not (fast and rounded.model is model):
         raise ValueError("rounded weights need a decoder in float32 of the same model")
     return (

@@ -187,7 +187,8 @@ def filtering_bound(
             fit ``inputs``.
     """
     draw = checked(draw, model, inputs, targets)
-    if model.latent is None or model.config.latent.one_code:
+    assert model.latent is not None, "checked"
+    if model.config.latent.one_code:
         raise ValueError("latent.per: one code per sequence leaves nothing to filter")
     x, at, ids = lower_half(model, inputs, segment_ids)
     proposal = settings.proposal or 0.0

@@ -25,7 +25,7 @@ from ftmodel.inference.latent_source import (
 from ftmodel.model.free_transformer import FreeTransformer, check_noise
 
 
-def token_draws(generator: Generator | Sequence[Generator], rows: int, n_new: int) -> Tensor:
+def draw_uniform(generator: Generator | Sequence[Generator], rows: int, n_new: int) -> Tensor:
     """Uniform numbers on [0, 1), float64 (N, B), one for each new token of B = ``rows`` sequences,
     from one generator or from one for each row.
     """
@@ -72,8 +72,8 @@ class ActiveRows:
     index: Tensor | slice  # into all rows
     cache: list[LayerCache]
     padding: Tensor | None  # (b,)
-    later: Draws | None  # (N, b, H), of the z of new tokens
-    draws: Tensor | None  # (N, b), of tokens
+    z_draws: Draws | None  # (N, b, H), of the z of new tokens
+    token_draws: Tensor | None  # (N, b), uniform numbers
     rounded: RoundedWeights | None
     codes: Tensor | None = None  # (b,), z of the token before the decoder's first
 
@@ -84,12 +84,17 @@ class ActiveRows:
 
     def select(self, rows: Tensor, index: Tensor) -> "ActiveRows":
         """Keep only ``rows`` of the b rows, which stand at ``index`` in the whole batch."""
-        later = None if self.later is None else self.later[:, rows]
-        draws = None if self.draws is None else self.draws[:, rows]
-        padding = None if self.padding is None else self.padding[rows]
-        cache = [layer.select(rows, layer.capacity) for layer in self.cache]
-        codes = None if self.decoder.codes is None else self.decoder.codes[rows]
-        return ActiveRows(self.model, index, cache, padding, later, draws, self.rounded, codes)
+        codes = self.decoder.codes
+        return ActiveRows(
+            self.model,
+            index,
+            [layer.select(rows, layer.capacity) for layer in self.cache],
+            None if self.padding is None else self.padding[rows],
+            None if self.z_draws is None else self.z_draws[:, rows],
+            None if self.token_draws is None else self.token_draws[:, rows],
+            self.rounded,
+            None if codes is None else codes[rows],
+        )
 
 
 @torch.inference_mode()
@@ -131,28 +136,28 @@ def generate(
     """
     b, p = prompt.shape
     check_arguments(model, prompt, n_new, generator, z, temperature, padding)
-    rows, hidden = prefill(model, prompt, n_new, generator, z, temperature, padding, rounded)
+    active, hidden = prefill(model, prompt, n_new, generator, z, temperature, padding, rounded)
     tokens = torch.cat((prompt, prompt.new_empty(b, n_new)), dim=1).long()
     vocabulary = model.readout.out_features
     for i in range(n_new):
-        draws = None if rows.draws is None else rows.draws[i]
-        token = sample_token(rows.decoder.logits(hidden), temperature, draws)
-        tokens[rows.index, p + i] = token
+        draws = None if active.token_draws is None else active.token_draws[i]
+        token = sample_token(active.decoder.logits(hidden), temperature, draws)
+        tokens[active.index, p + i] = token
         if until is not None:
             check_tokens(token, vocabulary)
-            finished = until(tokens[:, p : p + i + 1]).to(prompt.device)[rows.index]
+            finished = until(tokens[:, p : p + i + 1]).to(prompt.device)[active.index]
             if finished.any():
-                index = torch.arange(b, device=prompt.device)[rows.index]
+                index = torch.arange(b, device=prompt.device)[active.index]
                 tokens[index[finished], p + i + 1 :] = token[finished, None]
-                active = (~finished).nonzero().squeeze(1)
-                if not len(active):
+                left = (~finished).nonzero().squeeze(1)
+                if not len(left):
                     return tokens[:, : p + i + 1]
-                rows = rows.select(active, index[active])
-                token, hidden = token[active], hidden[active]
+                active = active.select(left, index[left])
+                token, hidden = token[left], hidden[left]
         if i + 1 < n_new:
             token.clamp_(max=vocabulary - 1)  # checked once at the end: a check waits for the GPU
-            later = None if rows.later is None else rows.later[i]
-            hidden = rows.decoder.read(token, later, hidden)
+            z_draws = None if active.z_draws is None else active.z_draws[i]
+            hidden = active.decoder.read(token, z_draws, hidden)
     check_tokens(tokens[:, p:], vocabulary)
     return tokens
 
@@ -205,22 +210,25 @@ def prefill(
     """
     (b, p), device = prompt.shape, prompt.device
     padding = padding.to(device) if padding is not None and padding.any() else None
-    every = of_prompt = later = draws = r = None
-    if model.noise_source is not None:
-        shape = b, p + n_new, model.noise_source.width
-        every = z.draws(shape, p, generator, padding).apply(lambda tensor: tensor.to(device))
-        of_prompt = every[:, :p]
-        check_noise(model, prompt, of_prompt.noise)
-    if temperature:
-        draws = token_draws(generator, b, n_new).to(device)
+    source, z_draws, prompt_draws = model.noise_source, None, None
+    if source is not None:
+        z_draws = z.draws((b, p + n_new, source.width), p, generator, padding)
+        z_draws = z_draws.apply(lambda tensor: tensor.to(device))
+        prompt_draws = z_draws[:, :p]
+        check_noise(model, prompt, prompt_draws.noise)
+    token_draws = draw_uniform(generator, b, n_new).to(device) if temperature else None
     cache = new_cache(model.config, p + n_new)
     at = model.positions(prompt, padding=padding)
-    x = model.lower(prompt, at, cache, of_prompt)
-    if model.latent is not None and every is not None and of_prompt is not None:
-        codes = prompt_codes(model, prompt, of_prompt, x, model.encode(prompt, x, at), at)
+    x = model.lower(prompt, at, cache, prompt_draws)
+    r, later_draws = None, None
+    if model.latent is not None:
+        assert z_draws is not None and prompt_draws is not None, "a latent is a noise source"
+        o = model.encode(prompt, x, at)
+        codes = prompt_codes(model, prompt, prompt_draws, x, o, at)
         r = model.latent.embed(codes)
-        later = draws_of_new_tokens(model, every[:, p:], codes, padding)
-        later = later.apply(lambda tensor: tensor.transpose(0, 1))
+        later_draws = draws_of_new_tokens(model, z_draws[:, p:], codes, padding)
+        later_draws = later_draws.apply(lambda tensor: tensor.transpose(0, 1))  # (N, B, …)
     hidden = model.upper(x, r, at, cache)
-    rows = ActiveRows(model, slice(None), cache, padding, later, draws, rounded)
-    return rows, hidden[:, -1]
+    # without codes: the first new token keeps none, see draws_of_new_tokens
+    active = ActiveRows(model, slice(None), cache, padding, later_draws, token_draws, rounded)
+    return active, hidden[:, -1]

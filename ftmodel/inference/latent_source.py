@@ -55,7 +55,8 @@ class LatentSource(ABC):
 
 @dataclass(frozen=True)
 class FromPrior(LatentSource):
-    """Noise from the generator of ``generate``, so z of new tokens comes from the prior. Groups of
+    """Noise from the generator of ``generate``, so z of new tokens comes from the prior; z of the
+    prompt comes from the encoder, as with every source but given codes. Groups of
     ``share`` neighbouring rows have the same noise, and so under the uniform prior the same z of
     new tokens.
     """
@@ -175,33 +176,33 @@ def prompt_codes(
     if starts is None:
         return codes
     rows, index = (torch.arange(n, device=prompt.device) for n in prompt.shape)
-    last = starts[:, -1].expand(len(prompt))  # where the last span begins
-    ours = draws[rows, last]
+    begin = starts[:, -1].expand(len(prompt))  # of the last span
+    ours = draws[rows, begin]
     if ours.codes is not None and (ours.given is None or bool(ours.given.all())):
         return at_starts(codes, starts)
-    inside = index[:-1] >= last[:, None]  # (B, P − 1)
-    first = int(last.min())
+    inside = index[:-1] >= begin[:, None]  # (B, P − 1)
+    first = int(begin.min())
     hidden = model.upper(x, embed(codes), at) if model.latent.prior.sequential else None
-    p = prior_probability(model.prior_logits(x, at, hidden), x).expand_as(o)[rows, last]
-    q = sampled_probability(o[rows, last])
+    p = prior_probability(model.prior_logits(x, at, hidden), x).expand_as(o)[rows, begin]
+    q = sampled_probability(o[rows, begin])
 
     candidates, log_weights = [], []
     for c, uniform in enumerate(candidate_noise(ours.noise)):
         bits = uniform < (q if c % 2 else p)
         candidates.append(pack_bits(bits))
-        hidden = model.upper(x, embed(codes.index_put((rows, last), candidates[-1])), at)
+        hidden = model.upper(x, embed(codes.index_put((rows, begin), candidates[-1])), at)
         nll = token_nll(model, hidden[:, first:-1], prompt[:, first + 1 :]).double()
         mixture = (1 + log_density_ratio(bits, q, p).exp()).log()  # (p + q) / p
         log_weights.append(-mixture - (nll * inside[:, first:]).sum(1))
     shares = torch.stack(log_weights, dim=1).softmax(1).cumsum(1)  # (B, C)
     # by the noise of the next token, which reads no z of its own; without one, nothing weighs the
     # candidates, and z is the first, which is the prior's
-    after = (last + 1).clamp(max=prompt.shape[1] - 1)
-    point = (draws.noise[rows, after, 0] * (after > last)).double()
+    after = (begin + 1).clamp(max=prompt.shape[1] - 1)
+    point = (draws.noise[rows, after, 0] * (after > begin)).double()
     chosen = torch.searchsorted(shares, point[:, None], right=True).squeeze(1)
     chosen.clamp_(max=CANDIDATES - 1)
     z = ours.choose(torch.stack(candidates)[chosen, rows])
-    return at_starts(codes.index_put((rows, last), z), starts)
+    return at_starts(codes.index_put((rows, begin), z), starts)
 
 
 def draws_of_new_tokens(

@@ -52,7 +52,7 @@ class Latent(nn.Module):
     def sample(self, o: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
         """Sample z (…) from logits o (…, H) with ``noise`` (…, H), uniform on [0, 1); returns its
         embedding r (…, D) and z. Differentiable in the post-sampler and in o; the class
-        ``Gradient`` in designs/design.py describes the gradient in o.
+        ``Gradient`` in config.py describes the gradient in o.
         """
         return self.codebook.sample(o, noise, self.post_sampler)
 

@@ -9,7 +9,7 @@ import torch
 
 from ftmodel.cache import new_cache
 from ftmodel.inference.decoder import FastDecoder
-from ftmodel.inference.generate import generate, sample_token, token_draws
+from ftmodel.inference.generate import generate, sample_token, draw_uniform
 from ftmodel.inference.latent_source import Codes, FromPrior, Noise, Pinned
 from ftmodel.model.free_transformer import Output
 from tests.support.mutants import rejects
@@ -110,7 +110,7 @@ def test_noise_by_its_source():
     assert not torch.equal(shared[0], shared[3])
 
 
-@rejects("generate.generate: rows.later[«i→max(i - 1, 0)»", "pinned codes off by one")
+@rejects("generate.generate: active.z_draws[«i→max(i - 1, 0)»", "pinned codes off by one")
 @pytest.mark.parametrize("shape", [(6,), (1, 6), (3, 6), (9,)], ids=str)
 def test_given_codes_are_used_in_order(make_model, make_tokens, recorded, rng, shape):
     """Those of new tokens, or also those of the prompt."""
@@ -159,7 +159,7 @@ def test_a_token_of_probability_0_is_not_drawn_by_the_least_or_greatest_number()
 
 
 def test_each_row_is_drawn_by_its_own_number(rng):
-    logits, draws = torch.randn(50, 7, generator=rng), token_draws(rng, 50, 1)[0]
+    logits, draws = torch.randn(50, 7, generator=rng), draw_uniform(rng, 50, 1)[0]
     alone = [sample_token(logits[i : i + 1], 1.0, draws[i : i + 1]).item() for i in range(50)]
     assert sample_token(logits, 1.0, draws).tolist() == alone
     equals = torch.tensor([[1.0, 3.0, 3.0], [2.0, 2.0, 1.0]])

@@ -55,13 +55,13 @@ def started(rng):
     return start
 
 
-@rejects("FastDecoder.read: «→ - 1»], self.readable() torch", "new tokens off by one position")
+@rejects("FastDecoder.read: «→ - 1»], self.key_mask() torch", "new tokens off by one position")
 @rejects(
     "DecodingBlock.__init__: «query_norm→key_norm»), (kv // e, attention.«key_norm→query_norm»",
     "gains of queries exchanged with those of keys in decoding",
 )
 @rejects("DecodingBlock.read: «-→: »rows * self.slots« :→»", "keys of new tokens without z")
-@rejects("FastDecoder.upper: («other→r»", "keys and values of new tokens from r alone")
+@rejects("FastDecoder.upper: («kv→r»", "keys and values of new tokens from r alone")
 @rejects(
     "DecodingBlock.read: new«→[..., :1, :].expand_as(self.new)».", "memory missing in decoding"
 )
