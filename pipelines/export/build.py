@@ -1,4 +1,6 @@
-"""Writes a trained run for other programs, with a model card."""
+"""Writes a trained run for other programs, with a model card, the README.md of an exported model,
+from the records of the run.
+"""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -23,15 +25,24 @@ from pipelines.host.errors import UserError
 from pipelines.host.files import results_folder
 from pipelines.tracking.sync import ModelEntry
 
-# The README.md of an exported model, from the records of its run.
-
-BOUNDS = {  # of Figures, and how a row of the table begins
+READER = {"hf": "`AutoModelForCausalLM.from_pretrained`", "gguf": "llama.cpp"}
+BOUNDS = {  # of Figures, and how a row of the card's table begins
     "nll": "",
     "filtering": "filtering bound on the ",
     "elbo": "ELBO bound on the ",
     "iwae": "IWAE bound on the ",
     "prior": "prior-sample bound on the ",
 }
+SHAPE = (  # of an architecture, on the card
+    "n_layers",
+    "d_model",
+    "n_heads",
+    "n_kv_heads",
+    "ffn_width",
+    "context",
+    "head_width",
+    "latent_block",
+)
 TESTED = ("4.57.6", "5.23.0")  # of transformers, by the tests
 PRIORS = {
     Prior.uniform: "which is uniform over the 2^{} codes",
@@ -43,57 +54,6 @@ TEMPLATES = Environment(
     undefined=StrictUndefined,
     trim_blocks=True,
 )
-
-
-def of_run(experiment: Experiment, manifest: Manifest, tokens: int) -> str:
-    """The card of a run trained on so many ``tokens``."""
-    run, architecture, parent = manifest.run, manifest.architecture, manifest.parent
-    shape = {k: v for k, v in architecture.items() if k[:2] in ("n_", "d_", "ff", "co")}
-    for name in ("head_width", "latent_block"):
-        if (value := architecture.get(name)) is not None:
-            shape[name] = value
-    started = "random weights"
-    if parent:
-        started = f"{parent.get('hf') or 'run ' + parent['run']}, sha256 {parent['sha256']}"
-    bits, design = architecture["latent_bits"], LatentDesign(**architecture.get("latent", {}))
-    return TEMPLATES.get_template("card.md.jinja").render(
-        manifest=manifest,
-        run=run,
-        tokens=tokens,
-        bits=bits,
-        kappa=fraction(run["kappa_bits"]) if bits else "",
-        started=started,
-        architecture=", ".join(f"{k} {v}" for k, v in shape.items()),
-        tested=" and ".join(TESTED),
-        bounds=bound_lines(experiment, manifest, tokens),
-        prior=PRIORS[design.prior].format(bits),
-    )
-
-
-def bound_lines(experiment: Experiment, manifest: Manifest, tokens: int) -> str:
-    """Rows of a card's table, named as in docs/measurement.md; none without an evaluation."""
-    return "".join(
-        f"| {name}held-out NLL, bits per {unit} | {bound} |\n"
-        for unit, figures in measured(experiment, manifest, tokens).items()
-        for attribute, name in BOUNDS.items()
-        if (bound := getattr(figures, attribute))
-    )
-
-
-def measured(experiment: Experiment, manifest: Manifest, tokens: int) -> dict[str, Figures]:
-    """Held-out figures at so many tokens by unit, token or byte; {} if not evaluated."""
-    path = results_folder(experiment.name, manifest.run_name) / "evaluation.json"
-    if not path.exists():
-        return {}
-    evaluation = read_json(path, EvaluationResult, "evaluate")
-    at_tokens: list[EvaluationResult | BudgetFigures] = [
-        *(budget for budget in evaluation.budgets if budget.listed == tokens)
-    ] or [evaluation]
-    units = {"token": at_tokens[0].bits_per_token, "byte": at_tokens[0].bits_per_byte}
-    return {unit: figures for unit, figures in units.items() if figures}
-
-
-READER = {"hf": "`AutoModelForCausalLM.from_pretrained`", "gguf": "llama.cpp"}
 
 
 def main(
@@ -120,9 +80,9 @@ def main(
         raise UserError(f"{run}: {error}") from None
     target.parent.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(dir=target.parent, prefix=f".{target.name}-") as partly:
-        written = Path(partly) / target.name
-        write(written)
-        written.rename(target)
+        unfinished = Path(partly) / target.name
+        write(unfinished)
+        unfinished.rename(target)
     code = "" if model.latent is None else ", with trust_remote_code"
     print(f"{target}: {run}, for {READER[to]}{code}")
     if entry:
@@ -150,10 +110,59 @@ def writer(
     rows = shards.metadata.vocab_size + max(map(len, padding.values()), default=0)
     if to == "gguf":
         config = llama_config(model.config, rows)
-        words, about = llama_cpp.vocabulary(shards, rows), llama_cpp.provenance(manifest, tokens)
+        words = llama_cpp.vocabulary(shards, rows)
+        about = llama_cpp.provenance(manifest, tokens)
         return lambda path: llama_cpp.write(path, model, config, words, about, padding)
-    card = of_run(experiment, manifest, tokens)
+    card = model_card(experiment, manifest, tokens)
     if model.latent is not None:
         return lambda path: hugging_face.write_free_transformer(path, model, shards, card)
     settings = hugging_face.configuration(model, shards, rows)
     return lambda path: hugging_face.write(path, settings, model, shards, card, padding)
+
+
+def model_card(experiment: Experiment, manifest: Manifest, tokens: int) -> str:
+    """The card of a run trained on so many ``tokens``."""
+    run, architecture, parent = manifest.run, manifest.architecture, manifest.parent
+    shape = {name: architecture.get(name) for name in SHAPE}
+    started = "random weights"
+    if parent:
+        name = parent.get("hf") or f"run {parent['run']}"
+        started = f"{name}, sha256 {parent['sha256']}"
+    bits = architecture["latent_bits"]
+    design = LatentDesign(**architecture.get("latent", {}))
+    return TEMPLATES.get_template("card.md.jinja").render(
+        manifest=manifest,
+        run=run,
+        tokens=tokens,
+        bits=bits,
+        kappa=fraction(run["kappa_bits"]) if bits else "",
+        started=started,
+        architecture=", ".join(f"{k} {v}" for k, v in shape.items() if v is not None),
+        tested=" and ".join(TESTED),
+        bounds=bound_lines(experiment, manifest, tokens),
+        prior=PRIORS[design.prior].format(bits),
+    )
+
+
+def bound_lines(experiment: Experiment, manifest: Manifest, tokens: int) -> str:
+    """Rows of a card's table, named as in docs/measurement.md; none without an evaluation."""
+    return "".join(
+        f"| {name}held-out NLL, bits per {unit} | {bound} |\n"
+        for unit, figures in measured(experiment, manifest, tokens).items()
+        for attribute, name in BOUNDS.items()
+        if (bound := getattr(figures, attribute))
+    )
+
+
+def measured(experiment: Experiment, manifest: Manifest, tokens: int) -> dict[str, Figures]:
+    """Held-out figures at so many tokens by unit, token or byte; {} if not evaluated."""
+    path = results_folder(experiment.name, manifest.run_name) / "evaluation.json"
+    if not path.exists():
+        return {}
+    evaluation = read_json(path, EvaluationResult, "evaluate")
+    at_tokens: EvaluationResult | BudgetFigures = evaluation
+    for budget in evaluation.budgets:
+        if budget.listed == tokens:
+            at_tokens = budget
+    units = {"token": at_tokens.bits_per_token, "byte": at_tokens.bits_per_byte}
+    return {unit: figures for unit, figures in units.items() if figures}

@@ -1,4 +1,10 @@
-"""A baseline as a folder that transformers, vLLM and lm_eval take for a Llama."""
+"""A model as a folder for transformers.
+
+`write`: a baseline, which transformers, vLLM and lm_eval take for a Llama.
+`write_free_transformer`: a Free Transformer with its own code, for AutoModelForCausalLM with
+``trust_remote_code``. That code is the installed ftmodel/, as far as the model needs it, and two
+modules of this package, with imports made relative.
+"""
 
 import json
 import re
@@ -24,6 +30,18 @@ from pipelines.tokenize.vocabulary import pre_tokenizer_parts
 # what this project samples from; transformers' own default keeps the 50 most probable tokens only
 SAMPLING = {"do_sample": True, "temperature": 1.0, "top_k": 0, "top_p": 1.0}
 SPECIAL_TOKENS = ("bos_token_id", "eos_token_id", "pad_token_id")
+AUTO = {
+    "AutoConfig": "configuration_free_transformer.FreeTransformerConfig",
+    "AutoModelForCausalLM": "modeling_free_transformer.FreeTransformerForCausalLM",
+}
+COPIED = """
+'''transformers 4 copies the modules that such lines of this very file name:
+{}
+'''
+"""
+OURS = re.compile(
+    r"^( *from )((?:ftmodel(?:\.\w+)?|pipelines\.export)\.(\w+)) import", re.MULTILINE
+)
 
 
 def configuration(
@@ -122,26 +140,6 @@ def tokenizer(shards: Shards, context: int) -> PreTrainedTokenizerFast:
         split_special_tokens=True,
         clean_up_tokenization_spaces=False,
     )
-
-
-# A Free Transformer as a folder with its own code, for AutoModelForCausalLM with
-# ``trust_remote_code``.
-#
-# The code is the installed ftmodel/, as far as the model needs it, and two modules of this package,
-# with imports made relative.
-
-AUTO = {
-    "AutoConfig": "configuration_free_transformer.FreeTransformerConfig",
-    "AutoModelForCausalLM": "modeling_free_transformer.FreeTransformerForCausalLM",
-}
-COPIED = """
-'''transformers 4 copies the modules that such lines of this very file name:
-{}
-'''
-"""
-OURS = re.compile(
-    r"^( *from )((?:ftmodel(?:\.\w+)?|pipelines\.export)\.(\w+)) import", re.MULTILINE
-)
 
 
 def free_transformer_configuration(model: FreeTransformer, shards: Shards) -> FreeTransformerConfig:

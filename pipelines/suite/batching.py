@@ -1,4 +1,5 @@
-"""Requests of benchmarks, grouped by prompt, packed into batches, padded.
+"""Requests of benchmarks: how a text is continued and when it ends; requests grouped by prompt,
+packed into batches, padded.
 
 A prompt is encoded once for all its answers, and prompts of similar length are encoded together.
 The result of a request depends on none of that: z is drawn from noise that belongs to the prompt
@@ -20,8 +21,6 @@ from torch.nn.utils.rnn import pad_sequence
 
 from pipelines.common.rng_streams import Purpose, generator, philox
 from pipelines.host.errors import UserError
-
-# How the texts of benchmarks are continued: what a task asks for, and when a text ends.
 
 NEW_TOKENS = 256  # of a continuation, where the task does not say: the harness's own number
 NEUTRAL = {"top_k": 0, "top_p": 1, "num_beams": 1, "repetition_penalty": 1}  # without effect
@@ -144,14 +143,16 @@ def grouped_by_prompt(requests: Sequence[Encoded], context: int) -> tuple[list[Q
 def batches_of_questions(questions: Sequence[Question], tokens: int) -> Iterator[list[Question]]:
     """Batches, long prompts first, of at most ``tokens`` padded ones, or of one question."""
     batch: list[Question] = []
-    answers = longest = 0
+    n_answers, longest = 0, 0
     for question in sorted(questions, key=lambda q: (len(q.prompt), q.longest), reverse=True):
-        n, a = answers + len(question.answers), max(longest, question.longest)
-        if batch and (len(batch) + 1) * len(batch[0].prompt) + n * a > tokens:
+        n_answers += len(question.answers)
+        longest = max(longest, question.longest)
+        # the batch with this question, each part padded to its longest row
+        if batch and (len(batch) + 1) * len(batch[0].prompt) + n_answers * longest > tokens:
             yield batch
-            batch, n, a = [], len(question.answers), question.longest
+            batch = []
+            n_answers, longest = len(question.answers), question.longest
         batch.append(question)
-        answers, longest = n, a
     if batch:
         yield batch
 
@@ -172,8 +173,9 @@ def batches_of_openings(openings: Sequence[Opening], tokens: int) -> Iterator[li
 def padded(rows: Sequence[Ids], left: bool = False) -> tuple[Tensor, Tensor]:
     """Ids (rows, longest), padded with 0, and the length of each row, (rows,)."""
     side = "left" if left else "right"
-    ids = pad_sequence([*map(torch.tensor, rows)], batch_first=True, padding_side=side)
-    return ids, torch.tensor([*map(len, rows)])
+    tensors = [torch.tensor(row) for row in rows]
+    ids = pad_sequence(tensors, batch_first=True, padding_side=side)
+    return ids, torch.tensor([len(row) for row in rows])
 
 
 def left_padded(prompts: Sequence[Ids]) -> tuple[Tensor, Tensor | None]:
@@ -206,11 +208,14 @@ def latent_noise(
     longest = max(map(len, prompts))
     noise = np.zeros((samples, len(prompts), longest + new, bits), np.float32)
     for row, prompt in enumerate(prompts):
-        key, repeat = digest(prompt), 0 if repeats is None else repeats[row]
-        spans = slice(longest - len(prompt), longest), slice(longest, None)
-        for part, span in enumerate(spans):
+        key = digest(prompt)
+        repeat = 0 if repeats is None else repeats[row]
+        # streams of a repeat: an even one for the prompt, and an odd one for what follows
+        of_prompt, of_rest = 2 * repeat, 2 * repeat + 1
+        span_of_prompt = slice(longest - len(prompt), longest)
+        for number, span in ((of_prompt, span_of_prompt), (of_rest, slice(longest, None))):
             target = noise[:, row, span]  # (K, n, H)
-            stream = philox(seed, purpose, key, 2 * repeat + part)
+            stream = philox(seed, purpose, key, number)
             drawn = stream.random((target.shape[1], samples, bits), np.float32)
             target[:] = drawn.transpose(1, 0, 2)
     return torch.from_numpy(noise)

@@ -219,9 +219,11 @@ class FreeTransformerLM(TemplateLM):  # type: ignore[misc]
             room = self.max_length - decoding.new
             self.truncated += len(prompt) > room
             key = tuple(prompt[-room:]), decoding
-            repeat = seen[key] = seen.get(key, -1) + 1
-            # where nothing varies a repeat would be the same
-            opening = Opening(*key, repeat if decoding.temperature or decoding.fresh_z else 0)
+            repeat = seen.get(key, 0)
+            seen[key] = repeat + 1
+            if not decoding.temperature and not decoding.fresh_z:
+                repeat = 0  # nothing varies: a repeat would be the same
+            opening = Opening(*key, repeat)
             openings.setdefault(opening, []).append(i)
         results = [""] * len(requests)
         with self.progress("continuations", len(requests)) as progress:

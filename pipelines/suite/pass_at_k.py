@@ -75,7 +75,8 @@ def run_sampled(
     """Draw several answers to each prompt of ``spec``, the entry ``name`` of suite.tasks. Raises
     what `run_task` does, and UserError if answers are not right or wrong.
     """
-    n, (metric, _, chosen) = suite.pass_at_k.samples, spec.key.partition(",")
+    n = suite.pass_at_k.samples
+    metric, _, chosen = spec.key.partition(",")
     loaded = prepare(name, spec, suite, RepeatedTask)
     task = next(iter(loaded["tasks"].values()))
     if len(loaded["tasks"]) > 1 or not isinstance(task, RepeatedTask):

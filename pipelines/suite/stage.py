@@ -1,4 +1,4 @@
-"""Stage `suite`: score a trained run on benchmarks."""
+"""Stage `suite`: score a trained run on benchmarks. Outcomes of tasks wait until all are done."""
 
 import gzip
 import json
@@ -39,6 +39,7 @@ from pipelines.suite.task_index import harness_version, version_of_ours
 from pipelines.suite.tasks import LoggedSample, Outcome, Skipped, run_task
 from pipelines.tracking.sync import sync_stage
 
+SAMPLES = "suite_samples"  # a folder in results/<experiment>/<run>/
 AnyOutcome = TypeVar("AnyOutcome", Outcome, SampledOutcome)
 RESULTS = {Outcome: TaskResult, SampledOutcome: SampledScore}  # what an outcome begins with
 
@@ -69,9 +70,6 @@ class Progress:
         new, scores, log = outcome
         write_file(path, dumps([asdict(new), scores, log]))
         return outcome
-
-
-SAMPLES = "suite_samples"
 
 
 @dataclass

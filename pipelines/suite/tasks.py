@@ -1,7 +1,12 @@
 """Loads and runs benchmark tasks, ours (tasks/) and the lm-evaluation-harness's.
 
 The harness builds prompts, extracts answers, scores and counts; names are in task_index.py, data in
-benchmark_data.py, figures in task_figures.py.
+benchmark_data.py. `run_task` turns what it counted into our results, and adds what it does not
+compute: how sure a choice is under Monte-Carlo scoring.
+
+Some answers are programs. They count as hostile, so only the sandbox runs them. A filter of the
+harness (`human_eval`, `mbpp`) runs all programs of a task at once, and replaces each answer by
+PASSED or the failure's name.
 """
 
 import json
@@ -34,11 +39,248 @@ from pipelines.suite import benchmark_data, task_index
 from pipelines.suite.lm import FreeTransformerLM
 from pipelines.suite.task_index import check_names, entries_of, leaves, quiet, refuse_key
 
-# Turns what the harness counted for a task into our results, and adds what it does not compute:
-# how sure a choice is under Monte-Carlo scoring.
-
+BOOTSTRAP = 1000  # draws for the standard error of a metric that has no closed form
 SURE = 2.0  # Monte-Carlo standard errors
+PASSED = "passed"
+PROMPTS = (2, 3, 4)  # of MBPP, the task_ids that its authors put in their prompt
+
 LoggedSample = dict[str, Any]  # of a task, as the harness logs it
+
+
+class Skipped(Exception):
+    """A task that cannot be run here; the message is one line: why, and how to fix that."""
+
+
+class Outcome(NamedTuple):
+    """What running a task gave."""
+
+    result: TaskResult
+    scores: list[float] | None  # of each document, where the value is their mean
+    log: list[LoggedSample]
+
+
+def by_document(method: Callable[..., Any]) -> Callable[..., Any]:
+    """Turn an error over a document, of whatever type, into a UserError that names it."""
+
+    @wraps(method)
+    def named(self: Any, doc: Any, *arguments: Any, **keywords: Any) -> Any:
+        try:
+            return method(self, doc, *arguments, **keywords)
+        except UserError:
+            raise
+        except Exception as error:  # of templates, of functions of a task, of the harness
+            reason = f"{type(error).__name__}: {words_of(error)}"
+            raise UserError(f"{self.name_of(doc)}: {reason}") from error
+
+    return named
+
+
+class StoredTask(ConfigurableTask):  # type: ignore[misc]
+    """A task of the harness on stored data, whose documents are checked as they are used."""
+
+    doc_to_text = by_document(ConfigurableTask.doc_to_text)
+    fewshot_context = by_document(ConfigurableTask.fewshot_context)
+    process_results = by_document(ConfigurableTask.process_results)
+
+    ready = False  # once document 0 has shown what texts and labels are
+
+    def __init__(self, config: dict[str, Any]) -> None:
+        try:
+            super().__init__(config={key: value for key, value in config.items() if key != "class"})
+        except IndexError:  # the label of document 0, which the harness looks up in its choices
+            self.check_label(self.eval_docs[0], self.doc_to_target(self.eval_docs[0]))
+            raise
+        self.ready = True
+
+    def download(self, dataset_kwargs: dict[str, Any] | None = None, **_: Any) -> None:
+        if callable(self.config.custom_dataset):
+            super().download(dataset_kwargs)
+        else:
+            self.dataset = benchmark_data.load(*benchmark_data.source(self.config))
+            split = self.config.test_split or self.config.validation_split
+            if split and split not in self.dataset:
+                known = ", ".join(self.dataset)
+                raise UserError(f"task {self.config.task}: no split {split} in its data ({known})")
+            if split and not len(self.dataset[split]):
+                raise UserError(f"task {self.config.task}: its split {split} has no documents")
+
+    @by_document
+    def doc_to_choice(self, doc: Any, doc_to_choice: Any = None) -> list[str]:
+        """The choices of a document; raises UserError if there are none, or one is empty."""
+        choices: list[str] = super().doc_to_choice(doc, doc_to_choice)
+        if not choices:
+            raise UserError(f"{self.name_of(doc)} has no choices")
+        if "" in choices:
+            raise UserError(f"{self.name_of(doc)}: choice {choices.index('')} is empty")
+        return choices
+
+    @by_document
+    def construct_requests(self, doc: Any, ctx: Any, **kwargs: Any) -> Any:
+        requests = super().construct_requests(doc, ctx, **kwargs)
+        listed = requests if isinstance(requests, list) else [requests]
+        for request in listed:
+            scored = request.request_type != "generate_until"
+            if scored and request.args[-1] == "":
+                raise UserError(f"{self.name_of(doc)}: nothing to score, an empty text")
+        return requests
+
+    @by_document
+    def doc_to_target(self, doc: Any, doc_to_target: Any = None) -> Any:
+        """The label of a document; raises UserError for one that no answer can match."""
+        target = super().doc_to_target(doc, doc_to_target)
+        own = doc_to_target in (None, self.config.doc_to_target)  # not another, for the prompt
+        if self.ready and own and not callable(self.config.process_results):
+            self.check_label(doc, self.doc_to_text(doc) if self.multiple_input else target)
+        return target
+
+    def check_label(self, doc: Any, label: Any) -> None:
+        """Raise UserError if a label is missing, hidden (−1) or no choice, which would score 0."""
+        scored = str(self.OUTPUT_TYPE).startswith("loglikelihood")  # itself, and may not be ""
+        if label is None or (label in ("", []) and not scored):
+            raise UserError(f"{self.name_of(doc)} has no label")
+        if self.OUTPUT_TYPE != "multiple_choice":
+            return
+        if isinstance(label, list) != bool(self.multiple_target):
+            raise UserError(f"{self.name_of(doc)}: label {label!r}, unlike that of document 0")
+        choices = self.doc_to_choice(doc)
+        labels = label if isinstance(label, list) else [label]
+        for each in labels:
+            known = range(len(choices)) if isinstance(each, int) else choices
+            if each not in known:
+                hidden = " (a hidden one?)" if str(each) == "-1" else ""
+                raise UserError(
+                    f"{self.name_of(doc)}: label {each!r}{hidden} is none of its {len(choices)} "
+                    "choices"
+                )
+
+    def name_of(self, doc: Any) -> str:
+        """The document by its index in the task."""
+        indices = (index for index, other in enumerate(self.eval_docs) if other == doc)
+        index = next(indices, None)
+        which = "a document for the prompt" if index is None else f"document {index}"
+        return f"task {self.config.task}: {which}"
+
+
+def load(task: str, kind: type[StoredTask] = StoredTask) -> dict[str, Any]:
+    """The harness's tasks and groups by name; raises Skipped if their data cannot be used."""
+    entries = entries_of(task)
+    entry = entries[task]
+    ours = not any(leaf.kind is Kind.PY_TASK for leaf in leaves(task, entries))
+    try:
+        with quiet(logging.ERROR):  # it warns of settings that its own tasks leave out
+            objects = TaskFactory().build(
+                entry, overrides={"class": kind} if ours else None, registry=dict(entries)
+            )
+            manager = TaskManager(include_defaults=False)
+            return dict(manager.load(objects if isinstance(objects, list) else [objects]))
+    except benchmark_data.NotHere as error:
+        raise Skipped(
+            f"its data are not in {benchmark_data.FOLDER} ({error}); "
+            "`ftlab fetch` brings them there"
+        ) from error
+    except (ImportError, OSError) as error:  # of a task that is a program, and gets its own data
+        raise Skipped(f"the harness cannot load it here ({words_of(error)})") from error
+
+
+def check_programs(task: str, run_code: bool) -> None:
+    """Raise Skipped for a task that runs what a model wrote, unless that is asked for and safe."""
+    unsafe = [leaf for leaf in leaves(task, entries_of(task)) if leaf.cfg.get("unsafe_code")]
+    if not unsafe:
+        return
+    if any(task_index.OURS not in Path(leaf.yaml_path).parents for leaf in unsafe):
+        raise Skipped(
+            "the harness would run what a model wrote with no sandbox; "
+            "ft_human_eval_plus and ft_mbpp have one"
+        )
+    if not run_code:
+        raise Skipped("programs that a model wrote are run only if asked for: suite.run_code=true")
+    from pipelines.suite.sandbox import run as sandbox
+
+    if reason := sandbox.unavailable():
+        raise Skipped(reason)
+
+
+def configure(name: str, spec: SuiteTask, loaded: dict[str, Any], seed: int) -> None:
+    """Set shots and seed of the tasks; raise UserError for a metric or shots they do not have."""
+    metric = spec.key.partition(",")[0]
+    if len(loaded["tasks"]) > 1:
+        group = loaded["groups"].get(spec.task)  # a tag is none
+        counted = (group.aggregate_metric_list if group else None) or []
+        common = [each.metric for each in counted]
+        if metric not in common:
+            raise UserError(
+                f"suite.tasks.{name}.key: {spec.task} has no {metric!r} for its "
+                f"{len(loaded['tasks'])} tasks together; name them one by one"
+            )
+    for task in loaded["tasks"].values():
+        shots = spec.shots if spec.shots is not None else (task.config.num_fewshot or 0)
+        task.set_config("num_fewshot", shots)
+        task.set_fewshot_seed(seed)
+        if shots > len(task.sampler.df):
+            raise UserError(
+                f"suite.tasks.{name}.shots: {shots}, but {task.config.task} has "
+                f"{len(task.sampler.df)} documents for its prompt"
+            )
+        refuse_key(name, spec.key, list(task.aggregation()), task.config.filter_list)
+
+
+def prepare(
+    name: str, spec: SuiteTask, suite: Suite, kind: type[StoredTask] = StoredTask
+) -> dict[str, Any]:
+    """The tasks behind ``spec``, the entry ``name`` of suite.tasks; raises Skipped or UserError."""
+    check_names({name: spec.task})
+    check_programs(spec.task, suite.run_code)
+    loaded = load(spec.task, kind)
+    configure(name, spec, loaded, suite.seed)
+    return loaded
+
+
+def run(lm: FreeTransformerLM, loaded: dict[str, Any], suite: Suite) -> tuple[Any, float]:
+    """The harness's results of loaded tasks, and seconds; raises UserError for a bad document."""
+    random.seed(suite.seed)
+    np.random.seed(suite.seed)
+    torch.manual_seed(suite.seed)
+    lm.start_task()
+    begin = perf_counter()
+    with quiet():
+        results = evaluate(
+            lm,
+            loaded,
+            limit=suite.limit,
+            bootstrap_iters=BOOTSTRAP,
+            log_samples=True,
+            confirm_run_unsafe_code=True,  # check_programs has asked for more
+        )
+    return results, perf_counter() - begin
+
+
+def run_task(lm: FreeTransformerLM, name: str, spec: SuiteTask, suite: Suite) -> Outcome:
+    """Run ``spec``, the entry ``name`` of suite.tasks; raises Skipped, UserError or its own."""
+    loaded = prepare(name, spec, suite)
+    results, seconds = run(lm, loaded, suite)
+    tasks = loaded["tasks"]
+    top = spec.task if len(tasks) > 1 else next(iter(tasks))
+    if spec.key not in results["results"][top]:
+        raise UserError(
+            f"suite.tasks.{name}.key: {top} gives no {spec.key!r} for its {len(tasks)} tasks"
+        )
+    metric, _, chosen = spec.key.partition(",")
+    samples = [
+        {"task": task, **sample} | with_error(lm, sample)
+        for task in tasks
+        for sample in results["samples"][task]
+        if sample["filter"] == chosen
+    ]
+    result = task_result(lm, spec, top, loaded, results, samples, seconds)
+    if not isfinite(result.value):
+        raise UserError(f"task {top}: its {metric} is {result.value}")
+    return Outcome(result, document_scores(metric, result.value, samples), as_logged(samples))
+
+
+def as_logged(samples: list[LoggedSample]) -> list[LoggedSample]:
+    """Samples as plain data."""
+    logged: list[LoggedSample] = json.loads(json.dumps(samples, default=handle_non_serializable))
+    return logged
 
 
 def task_result(
@@ -121,7 +363,8 @@ def undecided(metric: str, tasks: Mapping[str, Any], samples: list[LoggedSample]
         )
         if len(weighed) > 1:
             (best, best_error), (second, second_error) = weighed[:2]
-            close += best - second < SURE * hypot(best_error, second_error)
+            if best - second < SURE * hypot(best_error, second_error):
+                close += 1
     return close / len(samples)
 
 
@@ -132,15 +375,6 @@ def document_scores(metric: str, value: float, samples: list[LoggedSample]) -> l
         return None
     scores = [float(score) for score in scores]
     return scores if isclose(fmean(scores), value, abs_tol=1e-9) else None
-
-
-# Tasks whose answers are programs: what is run, and what counts as a pass.
-#
-# A model's program counts as hostile, so only the sandbox runs it. A filter of the harness runs
-# all programs of a task at once, and replaces each answer by PASSED or the failure's name.
-
-PASSED = "passed"
-PROMPTS = (2, 3, 4)  # of MBPP, the task_ids that its authors put in their prompt
 
 
 def human_eval(answers: list[list[str]], docs: list[dict[str, Any]]) -> list[list[str]]:
@@ -179,238 +413,3 @@ def pass_at_1(doc: dict[str, Any], results: list[list[str]]) -> dict[str, float]
 def mbpp_prompts(documents: Any) -> Any:
     """The documents that MBPP's authors put in their prompt."""
     return documents.filter(lambda doc: doc["task_id"] in PROMPTS)
-
-
-BOOTSTRAP = 1000  # draws for the standard error of a metric that has no closed form
-
-
-class Skipped(Exception):
-    """A task that cannot be run here; the message is one line: why, and how to fix that."""
-
-
-class Outcome(NamedTuple):
-    """What running a task gave."""
-
-    result: TaskResult
-    scores: list[float] | None  # of each document, where the value is their mean
-    log: list[LoggedSample]
-
-
-def by_document(method: Callable[..., Any]) -> Callable[..., Any]:
-    """Turn an error over a document, of whatever type, into a UserError that names it."""
-
-    @wraps(method)
-    def named(self: Any, doc: Any, *arguments: Any, **keywords: Any) -> Any:
-        try:
-            return method(self, doc, *arguments, **keywords)
-        except UserError:
-            raise
-        except Exception as error:  # of templates, of functions of a task, of the harness
-            reason = f"{type(error).__name__}: {words_of(error)}"
-            raise UserError(f"{self.name_of(doc)}: {reason}") from error
-
-    return named
-
-
-class StoredTask(ConfigurableTask):  # type: ignore[misc]
-    """A task of the harness on stored data, whose documents are checked as they are used."""
-
-    doc_to_text = by_document(ConfigurableTask.doc_to_text)
-    fewshot_context = by_document(ConfigurableTask.fewshot_context)
-    process_results = by_document(ConfigurableTask.process_results)
-
-    ready = False  # once document 0 has shown what texts and labels are
-
-    def __init__(self, config: dict[str, Any]) -> None:
-        try:
-            super().__init__(config={key: value for key, value in config.items() if key != "class"})
-        except IndexError:  # the label of document 0, which the harness looks up in its choices
-            self.check_label(self.eval_docs[0], self.doc_to_target(self.eval_docs[0]))
-            raise
-        self.ready = True
-
-    def download(self, dataset_kwargs: dict[str, Any] | None = None, **_: Any) -> None:
-        if callable(self.config.custom_dataset):
-            super().download(dataset_kwargs)
-        else:
-            self.dataset = benchmark_data.load(*benchmark_data.source(self.config))
-            split = self.config.test_split or self.config.validation_split
-            if split and split not in self.dataset:
-                known = ", ".join(self.dataset)
-                raise UserError(f"task {self.config.task}: no split {split} in its data ({known})")
-            if split and not len(self.dataset[split]):
-                raise UserError(f"task {self.config.task}: its split {split} has no documents")
-
-    @by_document
-    def doc_to_choice(self, doc: Any, doc_to_choice: Any = None) -> list[str]:
-        """The choices of a document; raises UserError if there are none, or one is empty."""
-        choices: list[str] = super().doc_to_choice(doc, doc_to_choice)
-        if not choices:
-            raise UserError(f"{self.name_of(doc)} has no choices")
-        if "" in choices:
-            raise UserError(f"{self.name_of(doc)}: choice {choices.index('')} is empty")
-        return choices
-
-    @by_document
-    def construct_requests(self, doc: Any, ctx: Any, **kwargs: Any) -> Any:
-        requests = super().construct_requests(doc, ctx, **kwargs)
-        for request in requests if isinstance(requests, list) else [requests]:
-            scored = request.request_type != "generate_until"
-            if scored and request.args[-1] == "":
-                raise UserError(f"{self.name_of(doc)}: nothing to score, an empty text")
-        return requests
-
-    @by_document
-    def doc_to_target(self, doc: Any, doc_to_target: Any = None) -> Any:
-        """The label of a document; raises UserError for one that no answer can match."""
-        target = super().doc_to_target(doc, doc_to_target)
-        own = doc_to_target in (None, self.config.doc_to_target)  # not another, for the prompt
-        if self.ready and own and not callable(self.config.process_results):
-            self.check_label(doc, self.doc_to_text(doc) if self.multiple_input else target)
-        return target
-
-    def check_label(self, doc: Any, label: Any) -> None:
-        """Raise UserError if a label is missing, hidden (−1) or no choice, which would score 0."""
-        scored = str(self.OUTPUT_TYPE).startswith("loglikelihood")  # itself, and may not be ""
-        if label is None or (label in ("", []) and not scored):
-            raise UserError(f"{self.name_of(doc)} has no label")
-        if self.OUTPUT_TYPE != "multiple_choice":
-            return
-        if isinstance(label, list) != bool(self.multiple_target):
-            raise UserError(f"{self.name_of(doc)}: label {label!r}, unlike that of document 0")
-        choices = self.doc_to_choice(doc)
-        for each in label if isinstance(label, list) else [label]:
-            if each not in (range(len(choices)) if isinstance(each, int) else choices):
-                hidden = " (a hidden one?)" if str(each) == "-1" else ""
-                raise UserError(
-                    f"{self.name_of(doc)}: label {each!r}{hidden} is none of its {len(choices)} "
-                    "choices"
-                )
-
-    def name_of(self, doc: Any) -> str:
-        """The document by its index in the task."""
-        indices = (index for index, other in enumerate(self.eval_docs) if other == doc)
-        index = next(indices, None)
-        which = "a document for the prompt" if index is None else f"document {index}"
-        return f"task {self.config.task}: {which}"
-
-
-def load(task: str, kind: type[StoredTask] = StoredTask) -> dict[str, Any]:
-    """The harness's tasks and groups by name; raises Skipped if their data cannot be used."""
-    entries = entries_of(task)
-    entry = entries[task]
-    ours = not any(leaf.kind is Kind.PY_TASK for leaf in leaves(task, entries))
-    try:
-        with quiet(logging.ERROR):  # it warns of settings that its own tasks leave out
-            objects = TaskFactory().build(
-                entry, overrides={"class": kind} if ours else None, registry=dict(entries)
-            )
-            manager = TaskManager(include_defaults=False)
-            return dict(manager.load(objects if isinstance(objects, list) else [objects]))
-    except benchmark_data.NotHere as error:
-        raise Skipped(
-            f"its data are not in {benchmark_data.FOLDER} ({error}); "
-            "`ftlab fetch` brings them there"
-        ) from error
-    except (ImportError, OSError) as error:  # of a task that is a program, and gets its own data
-        raise Skipped(f"the harness cannot load it here ({words_of(error)})") from error
-
-
-def check_programs(task: str, run_code: bool) -> None:
-    """Raise Skipped for a task that runs what a model wrote, unless that is asked for and safe."""
-    unsafe = [leaf for leaf in leaves(task, entries_of(task)) if leaf.cfg.get("unsafe_code")]
-    if not unsafe:
-        return
-    if any(task_index.OURS not in Path(leaf.yaml_path).parents for leaf in unsafe):
-        raise Skipped(
-            "the harness would run what a model wrote with no sandbox; "
-            "ft_human_eval_plus and ft_mbpp have one"
-        )
-    if not run_code:
-        raise Skipped("programs that a model wrote are run only if asked for: suite.run_code=true")
-    from pipelines.suite.sandbox import run as sandbox
-
-    if reason := sandbox.unavailable():
-        raise Skipped(reason)
-
-
-def configure(name: str, spec: SuiteTask, loaded: dict[str, Any], seed: int) -> None:
-    """Set shots and seed of the tasks; raise UserError for a metric or shots they do not have."""
-    metric = spec.key.partition(",")[0]
-    if len(loaded["tasks"]) > 1:
-        group = loaded["groups"].get(spec.task)  # a tag is none
-        common = [each.metric for each in (group and group.aggregate_metric_list) or []]
-        if metric not in common:
-            raise UserError(
-                f"suite.tasks.{name}.key: {spec.task} has no {metric!r} for its "
-                f"{len(loaded['tasks'])} tasks together; name them one by one"
-            )
-    for task in loaded["tasks"].values():
-        shots = spec.shots if spec.shots is not None else (task.config.num_fewshot or 0)
-        task.set_config("num_fewshot", shots)
-        task.set_fewshot_seed(seed)
-        if shots > len(task.sampler.df):
-            raise UserError(
-                f"suite.tasks.{name}.shots: {shots}, but {task.config.task} has "
-                f"{len(task.sampler.df)} documents for its prompt"
-            )
-        refuse_key(name, spec.key, list(task.aggregation()), task.config.filter_list)
-
-
-def prepare(
-    name: str, spec: SuiteTask, suite: Suite, kind: type[StoredTask] = StoredTask
-) -> dict[str, Any]:
-    """The tasks behind ``spec``, the entry ``name`` of suite.tasks; raises Skipped or UserError."""
-    check_names({name: spec.task})
-    check_programs(spec.task, suite.run_code)
-    loaded = load(spec.task, kind)
-    configure(name, spec, loaded, suite.seed)
-    return loaded
-
-
-def run(lm: FreeTransformerLM, loaded: dict[str, Any], suite: Suite) -> tuple[Any, float]:
-    """The harness's results of loaded tasks, and seconds; raises UserError for a bad document."""
-    random.seed(suite.seed)
-    np.random.seed(suite.seed)
-    torch.manual_seed(suite.seed)
-    lm.start_task()
-    begin = perf_counter()
-    with quiet():
-        results = evaluate(
-            lm,
-            loaded,
-            limit=suite.limit,
-            bootstrap_iters=BOOTSTRAP,
-            log_samples=True,
-            confirm_run_unsafe_code=True,  # check_programs has asked for more
-        )
-    return results, perf_counter() - begin
-
-
-def run_task(lm: FreeTransformerLM, name: str, spec: SuiteTask, suite: Suite) -> Outcome:
-    """Run ``spec``, the entry ``name`` of suite.tasks; raises Skipped, UserError or its own."""
-    loaded = prepare(name, spec, suite)
-    results, seconds = run(lm, loaded, suite)
-    tasks = loaded["tasks"]
-    top = spec.task if len(tasks) > 1 else next(iter(tasks))
-    if spec.key not in results["results"][top]:
-        raise UserError(
-            f"suite.tasks.{name}.key: {top} gives no {spec.key!r} for its {len(tasks)} tasks"
-        )
-    metric, _, chosen = spec.key.partition(",")
-    samples = [
-        {"task": task, **sample} | with_error(lm, sample)
-        for task in tasks
-        for sample in results["samples"][task]
-        if sample["filter"] == chosen
-    ]
-    result = task_result(lm, spec, top, loaded, results, samples, seconds)
-    if not isfinite(result.value):
-        raise UserError(f"task {top}: its {metric} is {result.value}")
-    return Outcome(result, document_scores(metric, result.value, samples), as_logged(samples))
-
-
-def as_logged(samples: list[LoggedSample]) -> list[LoggedSample]:
-    """Samples as plain data."""
-    logged: list[LoggedSample] = json.loads(json.dumps(samples, default=handle_non_serializable))
-    return logged

@@ -155,7 +155,7 @@ def test_what_a_llama_of_llama_cpp_does_not_have_is_no_gguf(make_model, name, va
 def test_rows_that_pad_a_vocabulary_are_exported_and_never_generated(
     make_model, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(build, "of_run", lambda *_: "# a model\n")
+    monkeypatch.setattr(build, "model_card", lambda *_: "# a model\n")
     words, padding = tokenizer_of("trained"), {"model.embed_tokens.weight": torch.randn(3, 16)}
     design = {"latent": {"per": "sequence"}}  # which a baseline does not read
     model = make_model(latent_bits=0, vocab_size=words.vocab_size, **design)
@@ -210,5 +210,5 @@ def test_the_table_of_a_card_has_no_gaps(tmp_path, monkeypatch, parent, words):
     shape |= {"head_width": 6, "latent_block": None, "latent_bits": 0}
     run = {"data": "text", "seed": 3, "kappa_bits": None, "extra_blocks": 0}
     manifest = Manifest("tiny", "base", run, shape, 11, "d", "s", parent=parent | {"sha256": "1"})
-    card = build.of_run(SimpleNamespace(name="tiny"), manifest, 2000)
+    card = build.model_card(SimpleNamespace(name="tiny"), manifest, 2000)
     assert TABLE.replace("PARENT", words) in card

@@ -1,7 +1,8 @@
-"""Activation checkpointing and torch.compile, in the order that FSDP2 asks for: these first, then
-sharding (fsdp.py).
+"""Activation checkpointing, torch.compile, and then, in the order that FSDP2 asks for, sharding.
 
-The mathematics stays the same, and so do the names of all parameters.
+The mathematics stays the same, and so do the names of all parameters and the checkpoints.
+torch.distributed.checkpoint is not used, because reading its checkpoints unpickles whatever they
+hold. Ours are read as tensors and plain data, and have checksums.
 """
 
 from collections.abc import Mapping
@@ -86,26 +87,6 @@ def speed_up(
     return Compiled.blocks
 
 
-# Shards a model over workers with FSDP2, but keeps the checkpoints of an unsharded model.
-#
-# torch.distributed.checkpoint is not used, because reading its checkpoints unpickles whatever they
-# hold. Ours are read as tensors and plain data, and have checksums.
-
-
-def gathered(value: Any, keep: bool) -> Any:
-    """A checkpoint's content with each sharded tensor put together, in the memory of the processes
-    that ``keep`` it; all workers take part.
-    """
-    if isinstance(value, DTensor):
-        whole = value.full_tensor()
-        return whole.cpu() if keep else None
-    if isinstance(value, dict):
-        return {key: gathered(entry, keep) for key, entry in value.items()}
-    if isinstance(value, list):
-        return [gathered(entry, keep) for entry in value]
-    return value
-
-
 def shard(model: FreeTransformer, mesh: DeviceMesh) -> None:
     """Shard every block over the workers, and the rest as one more unit."""
     if isinstance(model, FSDPModule):
@@ -166,6 +147,20 @@ class ShardedStrategy(ModelParallelStrategy):
                 for i, entry in saved["state"].items()
             }
             optimizer.load_state_dict({**saved, "state": state})
+
+
+def gathered(value: Any, keep: bool) -> Any:
+    """A checkpoint's content with each sharded tensor put together, in the memory of the processes
+    that ``keep`` it; all workers take part.
+    """
+    if isinstance(value, DTensor):
+        whole = value.full_tensor()
+        return whole.cpu() if keep else None
+    if isinstance(value, dict):
+        return {key: gathered(entry, keep) for key, entry in value.items()}
+    if isinstance(value, list):
+        return [gathered(entry, keep) for entry in value]
+    return value
 
 
 def cut(tensor: torch.Tensor, like: torch.Tensor) -> torch.Tensor:

@@ -1,4 +1,5 @@
-"""The segments of a run's training, and the checkpoint that it goes on from.
+"""A run's training from its manifest to what it hands on: the manifest, with a hash of all that
+decides the weights; the segments, and the checkpoint that training goes on from; publishing.
 
 Under wsd every budget of a run decays from a trunk that all share, and the trunk is trained once.
 A segment follows its budget's schedule from where the trunk has got to, and leaves the trunk where
@@ -45,8 +46,6 @@ from pipelines.host.pytorch import device_name
 from pipelines.host.source_code import code_version
 from pipelines.train.core.parent import parent_identity
 
-# The manifest of a run to be trained: its identity, and a hash of all that decides its weights.
-
 
 def make_manifest(spec: RunSpec, shards: Shards) -> Manifest:
     """The manifest of a run about to be trained. Raises UserError if its parent is missing."""
@@ -83,7 +82,7 @@ def differences(theirs: Manifest, ours: Manifest) -> list[str]:
     """The parts in which two specifications of a run differ, in words."""
     words = []
     for part in {**ours.parts, **theirs.parts}:
-        then, now = (manifest.parts.get(part) for manifest in (theirs, ours))
+        then, now = theirs.parts.get(part), ours.parts.get(part)
         if then == now:
             continue
         if part == "settings":
@@ -161,8 +160,10 @@ class Start:
 
 
 def find_start(spec: RunSpec, manifest: Manifest) -> Start:
+    """See Start. Deletes the checkpoints of decays that have ended."""
     root = manifest.resume
     name_others(manifest)
+    # the first segment that lacks the weights of a budget, or else the last
     for segment in segments(spec):
         missing = [
             step
@@ -240,9 +241,6 @@ def read_own(path: Path, manifest: Manifest, otherwise: str) -> dict[str, Any] |
     manifest.tracking_key = theirs.tracking_key or manifest.tracking_key
     manifest.preregistration = theirs.preregistration
     return content
-
-
-# What a trained run hands on: its checkpoints, its configuration, its curve and its journal.
 
 
 def publish(spec: RunSpec, manifest: Manifest) -> None:
