@@ -101,7 +101,7 @@ def test_utilisation_of_the_papers_own_times():
         speed = tokens / gpus / hours / 3600
         used = utilisation(speed, flops, H100S.flops)
         rows.append(
-            (model, plan.short(tokens), gpus, hours, f"{speed:,.0f}", f"{flops.total:.3e}",
+            (model, plan.short_number(tokens), gpus, hours, f"{speed:,.0f}", f"{flops.total:.3e}",
              f"{used:.1%}")
         )  # fmt: skip
     assert between("paper") == markdown(*rows)
