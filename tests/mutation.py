@@ -38,51 +38,52 @@ from tests.support.forked_tests import (
 from tests.support.mistakes import Mistake, mistakes, statements
 
 MIN_KILLED, MIN_TRIED = 0.5, 20  # of recent mistakes: a chance sample, by the closest tests
-MODEL = ["analysis", "conversion", "costs", "designs", "inference", "kernels", "model"]
-MODEL += ["schedule", "synthetic"]  # the first is a module
+MODEL = ["analysis", "conversion", "costs", "designs", "inference", "kernels", "model", "synthetic"]
+MODEL += ["cache", "layers", "mapper", "positions", "schedule"]  # modules
 MODEL_TESTS = [*MODEL, "evaluate", "test_costs.py", "test_scaling.py"]
 PIPELINES = {  # which tests are closest
     "artifacts": ["artifacts", "tokenize/test_vocabulary.py"],
     "cluster": ["cluster", "sweep", "commands/test_job.py"],
+    "commands": ["commands"],
     "common": ["common", "commands", "data", "parallel", "export"],
     "compare": ["compare"],
-    "config": ["config", "compare", "suite/test_pass_at_k.py", "docs/test_settings.py"],
+    "config": [  # of ftmodel, too
+        *("config", "compare", "suite/test_pass_at_k.py", "docs/test_settings.py"),
+        *("commands/test_repro.py", "designs", "model"),
+    ],
     "data": ["data"],
     "evaluate": ["evaluate"],
-    "export": ["export"],
-    "parallel": ["parallel", "commands/test_repro_jobs.py"],
+    "export": ["export", "commands/test_keep.py", "commands/test_register.py"],
+    "host": ["common", "commands", "data", "parallel", "export"],
+    "parallel": [
+        *("parallel", "commands/test_repro.py", "commands/test_repro_jobs.py"),
+        *("commands/test_plan.py", "docs/test_cluster_page.py"),
+    ],
     "report": ["report", "compare"],
     "suite": ["suite", "commands/test_fetch.py"],
     "sweep": ["sweep"],
     "tokenize": ["tokenize"],
     "tracking": ["tracking", "commands/test_register.py", "sweep/test_tune.py"],
     "train": ["train", "cluster/test_workers.py", "model/test_precision.py"],
+    "cli": ["commands/test_cli.py"],  # modules
+    "inputs": ["commands/test_inputs.py", "test_reruns.py"],
 }
 MANY_INPUTS = "config/test_fuzz.py"  # takes minutes under coverage
-COMMANDS = {
-    file.stem: [
-        test.relative_to(ROOT / "tests").as_posix()
-        for test in sorted((ROOT / "tests/commands").glob(f"test_{file.stem}*.py"))
-    ]
-    or ["commands"]
-    for file in sorted((ROOT / "pipelines").glob("*.py"))
-    if not file.stem.startswith("_")
-}
-COMMANDS["compose"] = ["config", "commands/test_repro.py"]
-COMMANDS["keep"] += ["commands/test_register.py"]
-COMMANDS["plan"] += ["docs/test_cluster_page.py"]
-PACKAGES = [*MODEL, *PIPELINES, *COMMANDS]
+PACKAGES = [*MODEL, *PIPELINES]
 
 
 def paths_of(package: str) -> list[str]:
-    root = "ftmodel" if package in MODEL else "pipelines"
-    globs = f"{root}/{package}.py", f"{root}/{package}/**/*.py"
+    globs = [
+        glob
+        for root in ("ftmodel", "pipelines")
+        for glob in (f"{root}/{package}.py", f"{root}/{package}/**/*.py")
+    ]
     found = [file.relative_to(ROOT).as_posix() for glob in globs for file in ROOT.glob(glob)]
     return sorted(path for path in found if "/sandbox/" not in path)
 
 
 def tests_of(package: str) -> list[str]:
-    names = [package, *MODEL_TESTS] if package in MODEL else (PIPELINES | COMMANDS)[package]
+    names = [package, *MODEL_TESTS] if package in MODEL else PIPELINES[package]
     return [f"tests/{name}" for name in dict.fromkeys(names) if (ROOT / "tests" / name).exists()]
 
 

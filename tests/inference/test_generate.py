@@ -9,7 +9,7 @@ import torch
 
 from ftmodel.cache import new_cache
 from ftmodel.inference.decoder import FastDecoder
-from ftmodel.inference.generate import generate, sample_token, draw_uniform
+from ftmodel.inference.generate import draw_uniform, generate, sample_token
 from ftmodel.inference.latent_source import Codes, FromPrior, Noise, Pinned
 from ftmodel.model.free_transformer import Output
 from tests.support.mutants import rejects
