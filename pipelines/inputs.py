@@ -4,7 +4,7 @@
 
 Writes four things:
 
-    data/inputs/code/                    the code that decides results (common/source_code.py)
+    data/inputs/code/                    the code that decides results (host/source_code.py)
     data/inputs/<name>/text.json         fingerprints of the files of an entry, for stage data
     data/inputs/<name>/tokenizer.json    the hash of its tokenizer.json, for stage tokenize
     data/inputs/suite.json               which benchmarks' data are here, for stage suite

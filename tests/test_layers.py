@@ -314,3 +314,21 @@ def test_dvc_runs_a_stage_again_for_all_that_it_reads(stage):
     written = written.get("do", written)
     deps = {dep for dep in written["deps"] if not dep.startswith(f"{CODE}/")}
     assert (deps, set(written["params"])) == (READS[stage], SETTINGS[stage])
+
+
+NAMED_FILE = re.compile(r"(?<![\w<>.*/])((?:\w+/)*\w+\.py)\b")
+
+
+def test_files_that_code_names_exist():
+    """In docstrings, comments and messages, by as much of their path as is given."""
+    folders = (*house.PRODUCT, "docs", "tasks", "tests")
+    paths = [
+        f"/{path}" for path in ROOT.rglob("*.py") if path.relative_to(ROOT).parts[0] in folders
+    ]
+    missing = [
+        f"{source.path}: {name}"
+        for source in PRODUCT
+        for name in NAMED_FILE.findall(source.text)
+        if not any(path.endswith(f"/{name}") for path in paths)
+    ]
+    assert missing == []

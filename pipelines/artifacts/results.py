@@ -148,15 +148,15 @@ class SequenceZ:
 
 @dataclass(frozen=True)
 class Figures:
-    """Held-out figures in one unit: a baseline has only nll, a Free Transformer all others."""
+    """Held-out figures in one unit."""
 
-    nll: Estimate | None = None
+    nll: Estimate | None = None  # of a plain baseline
     ce: Estimate | None = None  # reconstruction: no language-model loss
     kl: Estimate | None = None
     elbo: Estimate | None = None
     iwae: Estimate | None = None
     prior: Estimate | None = None
-    filtering: Estimate | None = None
+    filtering: Estimate | None = None  # ``nll_bound`` of a model that reads noise
     use: Estimate | None = None  # use of z: filtering bound − ce
     waste: Estimate | None = None  # KL that buys nothing: kl − use
     exact: Estimate | None = None  # of the process, where it is known

@@ -28,7 +28,7 @@ from pipelines.config.schema import EvaluationConfig
 from pipelines.evaluate.measurement import Context
 
 PINNED = 6  # different z, by number
-# indices of the streams of GROUPS and TEXT; target_generations.py has 0
+# indices of the streams of GROUPS and TEXT; target.py has 0
 PINNED_Z, FRESH_Z_AND_TOKENS, PROMPTS = 1, 2, 3
 
 
