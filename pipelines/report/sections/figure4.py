@@ -55,7 +55,8 @@ TargetScores = dict[str, float | None]  # of generated groups, by name
 
 def target_scores(fresh: Scores, pinned: Scores | None) -> TargetScores:
     """Shares of valid sequences, standard deviations of the target's place in characters with their
-    ratio (1 if z decides nothing), and overlaps of noise: see ftmodel/synthetic/target.py. None if unknown.
+    ratio (1 if z decides nothing), and overlaps of noise: see ftmodel/synthetic/target.py. None if
+    unknown.
     """
     other = pinned or Scores(nan, nan, nan, 0, 0)
     scores = {
