@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.cluster import dispatch
+from pipelines.cluster import preflight
 from pipelines.cluster.preflight import ray_failure
 from pipelines.host.errors import UserError
 from pipelines.host.files import special_path
@@ -43,7 +43,7 @@ def test_a_stage_is_refused_before_it_works(workspace, monkeypatch, name, worker
     """Ray would wait for its workers for ever."""
     change("compute.workers", workers)
     monkeypatch.setattr("ray.init", lambda *_, **__: pytest.fail("Ray was called"))
-    monkeypatch.setattr(dispatch.sys, "executable", PYTHON)
+    monkeypatch.setattr(preflight.sys, "executable", PYTHON)
     monkeypatch.setenv("RAY_ADDRESS", address)
     with pytest.raises(UserError, match=f"{PYTHON}: Ray cannot start workers"):
         call(name, RUN)
@@ -61,7 +61,7 @@ def test_ray_needs_a_folder_that_takes_its_sockets(monkeypatch, tmp_path):
     monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:9")
     assert ray_failure() is None  # sockets are elsewhere
     monkeypatch.delenv("RAY_ADDRESS")
-    monkeypatch.setattr(dispatch, "MAX_SOCKET_BYTES", 10_000)
+    monkeypatch.setattr(preflight, "MAX_SOCKET_BYTES", 10_000)
     monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))
     assert ray_failure() is None and not any(tmp_path.iterdir())
     monkeypatch.setenv("RAY_TMPDIR", "/proc/self")

@@ -30,7 +30,7 @@ def test_copied_weights_have_a_learning_rate_of_their_own(workspace, capsys):
     assert all(torch.equal(found[name], weight) for name, weight in parent.items())
 
     _, manifest = load_model(checkpoint_path("smoke", RUN))
-    rows = build.of_run(load_experiment(), manifest, 10_400)
+    rows = build.model_card(load_experiment(), manifest, 10_400)
     assert f"| started from | run baseline, sha256 {manifest.parent['sha256']} |" in rows
     _, runs = tracked_runs()
     (tracked,) = [run.data for run in runs if run.info.run_name == RUN]
