@@ -41,7 +41,9 @@ def test_missing_result_names_the_stage(tmp_path):
             (tmp_path / "away").rename(path)
 
 
-@rejects("run_results.check_made: made.settings«→ or settings»", "results without settings believed")
+@rejects(
+    "run_results.check_made: made.settings«→ or settings»", "results without settings believed"
+)
 @pytest.mark.parametrize("entry", ["manifest", "settings"])
 def test_results_that_do_not_say_what_they_are_of_are_refused(tmp_path, entry):
     write_experiment(tmp_path, PAIR, {})

@@ -97,6 +97,9 @@ def test_what_a_model_writes_is_shown_as_it_is(kind):
     assert made.startswith(f'<pre class="{kind}">') and made.endswith("</pre>\n<p>After.</p>\n")
     assert made.count("<pre") == made.count("</pre>") == 1
     assert "<script" not in made and "<b>" not in made and "\x1b" not in made
+    opening, *written, closing = markdown_of([Samples(kind, text)]).splitlines()
+    assert opening == f"{closing}{kind}" and set(closing) == {"`"}
+    assert not any(line.startswith(closing) for line in written), "it ends its own fence"
 
 
 def test_text_of_others_in_a_cell_or_paragraph_stands_for_itself():
