@@ -105,7 +105,7 @@ def test_sampling_prints_groups_and_pinned_ones_repeat_their_seed(finished, monk
     assert output.count("the same z in a group") == 2
     assert len(re.findall(r"^Q>.{64}$", output, re.MULTILINE)) == 10
     assert "\033[" not in output
-    assert finished.stage(*command).stdout == output
+    assert finished.ftlab(*command).stdout == output
     call(*command, "--seed", "1")
     assert capsys.readouterr().out != output
     call("sample", "text_free_k1_2", "--prompt", "import ", "--new", "8")

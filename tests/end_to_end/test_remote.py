@@ -34,4 +34,4 @@ def test_a_clone_has_all_after_a_pull_and_makes_nothing_again(copied, tmp_path, 
     output = clone.ok("dvc", "repro")
     assert re.findall(r"Running stage '([^']+)'", output) == ["sources"]
     assert clone.ok("git", "status", "--porcelain") == ""
-    assert clone.stage("sample", "free_k1", "--groups", "1", "--size", "1").returncode == 0
+    assert clone.ftlab("sample", "free_k1", "--groups", "1", "--size", "1").returncode == 0

@@ -86,8 +86,8 @@ class Project:
             command, cwd=self.folder, env=self.environment, text=True, capture_output=True
         )
 
-    def stage(self, module: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-        return self.run("python", "-m", f"pipelines.{module}", *arguments)
+    def ftlab(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        return self.run("python", "-m", "pipelines.cli", *arguments)
 
     def ok(self, *command: str) -> str:
         done = self.run(*command)
