@@ -45,11 +45,11 @@ export PYTHONDONTWRITEBYTECODE :=
 	plots experiments bench gpu docs
 
 repro: .venv/installed
-	@ftlab repro $(if $(filter 0,$(WAIT)),--no-wait) $(JOBS:%=--jobs %) \
+	@python -m pipelines.cli repro $(if $(filter 0,$(WAIT)),--no-wait) $(JOBS:%=--jobs %) \
 		experiment=$(EXPERIMENT) $(SET)
 
 doctor: .venv/installed
-	@ftlab doctor
+	@python -m pipelines.cli doctor
 
 check: .venv/installed-dev
 	@$(MAKE) --jobs=2 lint quick # mypy has one process
@@ -91,7 +91,7 @@ format: .venv/installed-dev
 	ruff check --fix .
 
 ui: .venv/installed
-	@ftlab ui --port $(PORT)
+	@python -m pipelines.cli ui --port $(PORT)
 
 docs: .venv/installed-dev
 	@NO_MKDOCS_2_WARNING=1 mkdocs build
@@ -99,7 +99,7 @@ docs: .venv/installed-dev
 
 plots: .venv/installed
 	@.venv/bin/pip install --quiet vl-convert-python
-	@ftlab plots
+	@python -m pipelines.cli plots
 
 experiments: .venv/installed
 	@dvc exp show --no-pager --only-changed --drop 'Created|.*:(?!bound)|[^:]*/[^:]*$$'

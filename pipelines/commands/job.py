@@ -1,10 +1,10 @@
 """Run a command in a folder that all nodes share.
 
-    ray job submit --working-dir . -- ftlab job /srv/lab -- dvc repro
+    ray job submit --working-dir . -- python -m pipelines.cli job /srv/lab -- dvc repro
 
 First copies this working tree there. Ray's own copy of it has no data, checkpoints or DVC cache,
 and is deleted after the job. The shared folder keeps them, so the next job makes only what has
-changed.
+changed. The nodes' `ftlab` belongs to another copy, so a job calls `python -m pipelines.cli`.
 """
 
 import filecmp

@@ -96,6 +96,13 @@ def test_commands_exist_and_take_what_they_are_given_and_their_settings_compose(
         parse(compose_config([a for a in given if "=" in a and a[0] != "-"]), "conf/")
 
 
+@of_program("ray")
+def test_a_job_runs_the_copy_that_ray_makes_and_not_the_script_of_another(command):
+    words = shlex.split(command)
+    if "submit" in words:
+        assert "--working-dir" in words and "ftlab" not in words
+
+
 @of_program("pytest")
 def test_folders_of_tests_exist(command):
     assert all((ROOT / path).exists() for path in command.split()[1:])
