@@ -49,13 +49,13 @@ def fetch(task: str) -> dict[str, Any] | None:
 
 def note(fetched: dict[str, Any]) -> None:
     """Add what was fetched to the list on which stage `suite` depends."""
-    from pipelines.suite.benchmark_data import FETCHED as path
+    from pipelines.suite.benchmark_data import FETCHED
 
-    with alone(path):
-        before = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    with alone(FETCHED):
+        before = json.loads(FETCHED.read_text(encoding="utf-8")) if FETCHED.exists() else {}
         now = dict(sorted({**before, **fetched}.items()))
         if now != before:
-            write_file(path, json.dumps(now, indent=1) + "\n")
+            write_file(FETCHED, json.dumps(now, indent=1) + "\n")
 
 
 @command(__doc__)

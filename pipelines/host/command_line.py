@@ -4,10 +4,8 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from functools import partial
-from importlib import import_module
 from math import isfinite
 from pathlib import Path
-from tempfile import TemporaryFile
 from typing import Any
 
 import click
@@ -15,11 +13,10 @@ import yaml
 from click.shell_completion import CompletionItem
 
 from pipelines.host.errors import UserError, run
-from pipelines.host.files import LOADER, ROOT
+from pipelines.host.files import LOADER, ROOT, check_writable
 
 Completer = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
 Declaration = Callable[[Callable[..., None]], Callable[..., None]]
-
 
 CONTEXT = {"max_content_width": 100, "show_default": True}
 
@@ -74,11 +71,6 @@ def under(group: str) -> dict[Any, Any]:
     except (OSError, ValueError, RecursionError, yaml.YAMLError, TypeError, KeyError):
         return {}
     return entries if isinstance(entries, dict) else {}
-
-
-def listed(module: str, attribute: str) -> Completer:
-    """Completes the names that a module lists; it is imported then and not before."""
-    return lambda ctx, param, start: items(getattr(import_module(module), attribute), start)
 
 
 def entries(group: str) -> Completer:
@@ -167,10 +159,7 @@ def leave_unwritable_cache() -> None:
     """Unset PyTorch's folder for compiled code if no file can be written there: it needs one."""
     if folder := os.environ.get("TORCHINDUCTOR_CACHE_DIR"):
         try:
-            os.makedirs(folder, exist_ok=True)
-            with TemporaryFile(dir=folder):
-                pass
-        except OSError as error:
-            words = f"{folder}: {error.strerror}; left for TMPDIR"
-            print(f"TORCHINDUCTOR_CACHE_DIR: {words}", file=sys.stderr)
+            check_writable(Path(folder))
+        except UserError as error:
+            print(f"TORCHINDUCTOR_CACHE_DIR: {error}; left for TMPDIR", file=sys.stderr)
             del os.environ["TORCHINDUCTOR_CACHE_DIR"]
