@@ -56,7 +56,7 @@ def measure_generations(context: Context) -> list[Generations]:
         decode = text_decoder(context.shards)
     of_pinned = generator(seed, sampling.purpose, PINNED_Z)
     length = sampling.beginning + sampling.new
-    pinned = torch.rand(PINNED, length, width_of(model), generator=of_pinned)
+    pinned = torch.rand(PINNED, length, model.config.noise_width, generator=of_pinned)
     rng = generator(seed, sampling.purpose, FRESH_Z_AND_TOKENS)
     samples = []
     for prompt in prompts:
@@ -66,11 +66,6 @@ def measure_generations(context: Context) -> list[Generations]:
         ]
         samples.append(Generations(decode(prompt), groups[0], groups[1:]))
     return samples
-
-
-def width_of(model: FreeTransformer) -> int:
-    """Random numbers that the model reads with each token; a plain baseline reads none."""
-    return 0 if model.noise_source is None else model.noise_source.width
 
 
 def text_decoder(shards: Shards) -> Callable[[Tensor], str]:
@@ -101,7 +96,7 @@ def continuations(
     new = min(sampling.new, model.config.context - len(prompt) + 1)
     source: LatentSource = FromPrior()
     rows = sampling.draws
-    if bits := width_of(model):
+    if bits := model.config.noise_width:
         length = len(prompt) + new
         fresh = torch.rand(sampling.draws, length, bits, generator=rng)
         same = pinned[:, :length].repeat_interleave(sampling.draws, dim=0)
@@ -127,7 +122,7 @@ def measure_steering(context: Context) -> Steering:
     model, settings = context.model, context.settings
     prompts = beginnings(context.shards, model.config.context, settings.steering_prompts)
     rng = generator(settings.seed, Purpose.STEERING)
-    codes = different_codes(width_of(model), settings.steering_z, rng)
+    codes = different_codes(model.config.noise_width, settings.steering_z, rng)
     labels = torch.arange(settings.steering_z).repeat_interleave(settings.steering_draws)
     z = codes[labels % len(codes)]
     apart = torch.stack(
@@ -158,7 +153,7 @@ def steered_continuations(
     """
     new = min(1 + settings.steering_length, model.config.context - len(prompt) + 1)
     source: LatentSource = FromPrior()
-    if bits := width_of(model):
+    if bits := model.config.noise_width:
         noise = torch.zeros(len(z), len(prompt) + new, bits)
         noise[:, : len(prompt)] = torch.rand(len(prompt), bits, generator=rng)
         given = torch.ones(noise.shape[:2], dtype=torch.bool)

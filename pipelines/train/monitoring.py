@@ -155,7 +155,7 @@ def held_out_figures(
     """
     ends = end_of_text if model.config.document_mask else None
     rng = generator(seed, Purpose.HELD_OUT)
-    width = 0 if model.noise_source is None else model.noise_source.width
+    width = model.config.noise_width
 
     def mean(score: Score, tokens: Tensor) -> list[float]:
         total = torch.zeros(())
