@@ -69,9 +69,9 @@ def test_the_sampler_goes_on_from_a_step_but_counts_the_whole_run():
 @pytest.mark.parametrize(("workers", "accumulate"), [(1, 2), (2, 1), (2, 2)])
 def test_workers_and_micro_batches_share_a_batch_without_changing_it(workers, accumulate):
     """Together they read the same rows, each with the same noise, as one worker does at once."""
-    whole = StepBatches(Numbered(), 4, 3, seed=1, numbers=5)[2]
+    whole = StepBatches(Numbered(), 4, 3, seed=1, noise_width=5)[2]
     shares = [Share(worker, workers, accumulate) for worker in range(workers)]
-    each = [StepBatches(Numbered(), 4, 3, seed=1, numbers=5, share=share) for share in shares]
+    each = [StepBatches(Numbered(), 4, 3, seed=1, noise_width=5, share=share) for share in shares]
     parts = [batches[2 * accumulate + i] for i in range(accumulate) for batches in each]
     for key in ("tokens", "windows", "noise"):
         assert torch.equal(torch.cat([part[key] for part in parts]), whole[key])
@@ -94,7 +94,7 @@ def test_a_process_trains_on_its_share_of_the_training_windows_from_its_step_on(
 
     settings = [f"runs.{RUN}.seed=1", "models.target_small.optim.batch_size=12"]
     spec = RunSpec(smoke(*settings, "compute.accumulate=2"), RUN)
-    whole = StepBatches(Numbered(), 12, spec.steps, 1, numbers=spec.config.latent_bits)[3]
+    whole = StepBatches(Numbered(), 12, spec.steps, 1, noise_width=spec.config.latent_bits)[3]
     for rank, rows in ((0, slice(0, 3)), (1, slice(3, 6))):
         process = SegmentTraining(spec, Process(rank, 2), START, None)
         part = next(iter(process.build_batches(SimpleNamespace(windows=windows))))
@@ -106,7 +106,7 @@ def test_a_process_trains_on_its_share_of_the_training_windows_from_its_step_on(
 @rejects("StepBatches.__getitem__: , «step→0»", "the same noise at every step")
 def test_each_step_and_seed_has_noise_of_its_own():
     drawn = [
-        StepBatches(Numbered(), 4, 3, seed=seed, numbers=5)[step]["noise"]
+        StepBatches(Numbered(), 4, 3, seed=seed, noise_width=5)[step]["noise"]
         for seed in (0, 1)
         for step in range(3)
     ]
@@ -117,5 +117,5 @@ def test_each_step_and_seed_has_noise_of_its_own():
 def test_noise_has_a_stream_of_its_own():
     """Of z and of random prefixes."""
     expected = philox(1, Purpose.NOISE, 2, 3).random((2, 5), np.float32)
-    noise = StepBatches(Numbered(), 4, 3, seed=1, numbers=5)[2]["noise"]
+    noise = StepBatches(Numbered(), 4, 3, seed=1, noise_width=5)[2]["noise"]
     assert torch.equal(noise[3], torch.from_numpy(expected)) and len(noise.unique(dim=0)) == 4

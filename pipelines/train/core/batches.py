@@ -51,7 +51,7 @@ class Share:
 class StepBatches(Dataset[dict[str, Tensor]]):
     """Item ``step · accumulate + micro`` is a worker's micro-batch, with b rows:
 
-    tokens (b, T + 1), windows (b,), the ids of those windows, and noise (b, T, numbers) if the
+    tokens (b, T + 1), windows (b,), the ids of those windows, and noise (b, T, noise_width) if the
     model reads any. Each epoch has its own permutation of the windows.
     """
 
@@ -61,11 +61,11 @@ class StepBatches(Dataset[dict[str, Tensor]]):
         batch_size: int,
         steps: int,
         seed: int,
-        numbers: int = 0,
+        noise_width: int = 0,
         share: Share | None = None,
     ) -> None:
         self.windows, self.batch_size, self.steps, self.seed = windows, batch_size, steps, seed
-        self.numbers = numbers
+        self.noise_width = noise_width
         self.share = share or Share()
         self.order = lru_cache(maxsize=1)(lambda epoch: order(len(windows), seed, epoch))
 
@@ -80,9 +80,9 @@ class StepBatches(Dataset[dict[str, Tensor]]):
         parts = [self.order(epoch)[within[epochs == epoch]] for epoch in np.unique(epochs).tolist()]
         windows = torch.from_numpy(np.concatenate(parts))
         batch = {"tokens": self.windows.batch(windows), "windows": windows}
-        if self.numbers:
+        if self.noise_width:
             length = batch["tokens"].shape[1] - 1
-            batch["noise"] = latent_noise(self.seed, step, rows, length, self.numbers)
+            batch["noise"] = latent_noise(self.seed, step, rows, length, self.noise_width)
         return batch
 
 
