@@ -12,7 +12,7 @@ from statistics import median
 from tests import ROOT
 
 PRODUCT = ("ftmodel", "pipelines", "perf", "hydra_plugins", "examples")
-FOREIGN = re.compile(r"Of\b|.*\b(that|those|is|are) of\b|.*\bof these\b", re.DOTALL)
+NEEDS_THE_NAME = re.compile(r"Of\b|.*\b(that|those|is|are) of\b|.*\bof these\b", re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Source:
         return ".".join(self.path.with_suffix("").parts).removesuffix(".__init__")
 
     @property
-    def room(self) -> str:
+    def package(self) -> str:
         """Its package, folders within included; or itself, in the top folder beside packages."""
         return "/".join(self.path.parts[:2])
 
@@ -57,11 +57,12 @@ class Source:
         return [text for text in found if text]
 
     def imported(self) -> Iterator[str]:
-        """Dotted names of modules that it may import."""
+        """Dotted names that it imports anywhere: of modules, or of what is in them."""
         for node in self.nodes:
             if isinstance(node, ast.Import):
                 yield from (alias.name for alias in node.names)
-            elif isinstance(node, ast.ImportFrom) and node.module:
+            elif isinstance(node, ast.ImportFrom):
+                assert node.level == 0 and node.module, f"{self.path}: a relative import"
                 yield from (f"{node.module}.{alias.name}" for alias in node.names)
 
 
@@ -71,16 +72,16 @@ def sources(*folders: str) -> list[Source]:
     return [Source(path.relative_to(ROOT)) for path in paths]
 
 
-def arrows(files: list[Source]) -> dict[str, set[str]]:
-    """For each room, the rooms that it imports. Names for other programs, in an
+def packages(files: list[Source]) -> dict[str, set[str]]:
+    """For each package, the packages that it imports. Names for other programs, in an
     __init__.py, belong to none.
     """
-    rooms = {file.name: file.room for file in files if file.path.name != "__init__.py"}
-    graph: dict[str, set[str]] = {room: set() for room in rooms.values()}
+    package_of = {file.name: file.package for file in files if file.path.name != "__init__.py"}
+    graph: dict[str, set[str]] = {package: set() for package in package_of.values()}
     for name, imported in modules(files).items():
-        if name in rooms:
-            graph[rooms[name]] |= {rooms[each] for each in imported & rooms.keys()}
-    return {room: others - {room} for room, others in graph.items()}
+        if name in package_of:
+            graph[package_of[name]] |= {package_of[each] for each in imported & package_of.keys()}
+    return {package: others - {package} for package, others in graph.items()}
 
 
 def modules(files: list[Source]) -> dict[str, set[str]]:
@@ -108,10 +109,10 @@ def circle(graph: dict[str, set[str]]) -> list[str]:
     return []
 
 
-def foreign_docstrings(files: list[Source]) -> list[str]:
+def incomplete_docstrings(files: list[Source]) -> list[str]:
     """Docstrings that begin with "Of", or hang on "that of" and the like."""
     return [f"{file.path}: {text}" for file in files for text in file.docstrings
-            if FOREIGN.match(text)]  # fmt: skip
+            if NEEDS_THE_NAME.match(text)]  # fmt: skip
 
 
 def row(name: str, files: list[Source]) -> str:
@@ -134,14 +135,14 @@ def main() -> None:
         print(row(folder, [file for file in product if file.path.is_relative_to(folder)]))
     print(row("product", product))
     print(row("tests", tests))
-    graph = arrows(product)
-    print(f"rooms {len(graph)}, arrows {sum(map(len, graph.values()))}")
-    print(f"circles: of rooms {circle(graph)}, of modules {circle(modules(product))}")
+    graph = packages(product)
+    print(f"packages {len(graph)}, imports between them {sum(map(len, graph.values()))}")
+    print(f"circles: of packages {circle(graph)}, of modules {circle(modules(product))}")
     words = re.compile(r"\.(noise_width|random_prefix)\b")
     reads = {file.path: len(words.findall(file.text)) for file in product}
     print(f"reads of noise_width and random_prefix: {sum(reads.values())} in "
           f"{sum(map(bool, reads.values()))} files")  # fmt: skip
-    print(f"docstrings to rewrite: {len(foreign_docstrings(product))}")
+    print(f"docstrings to rewrite: {len(incomplete_docstrings(product))}")
 
 
 if __name__ == "__main__":

@@ -75,13 +75,7 @@ def module_path(name: str) -> Path | None:
 
 def imports(path: Path) -> set[str]:
     """Modules of ours that a file imports anywhere, packages on the way included."""
-    names = set()
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.Import):
-            names |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0 and node.module, f"{path}: a relative import"
-            names |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+    names = house.Source(path).imported()
     parts = [name.split(".") for name in names if name.startswith(("ftmodel", "pipelines"))]
     every = {".".join(part[:i]) for part in parts for i in range(1, len(part) + 1)}
     return {name for name in every if module_path(name)}
@@ -161,13 +155,13 @@ def test_nothing_imports_itself_by_way_of_others():
     """Neither modules nor folders; imports within functions and for types included."""
     imported = house.modules(PRODUCT)
     assert sum(map(len, imported.values())) > 500
-    assert house.circle(imported) == house.circle(house.arrows(PRODUCT)) == []
+    assert house.circle(imported) == house.circle(house.packages(PRODUCT)) == []
 
 
 @rejects('mapper.pack_bits: """«Codes d→Of codes d»', "a docstring that is no sentence of its own")
 def test_docstrings_begin_with_what_they_are_about():
     """A docstring that begins with "Of", or hangs on "that of", needs the function's name."""
-    assert house.foreign_docstrings(PRODUCT) == []
+    assert house.incomplete_docstrings(PRODUCT) == []
 
 
 ENUMS = {kind.__name__ for kind in KINDS.values()}  # of designs of the latent
