@@ -334,14 +334,21 @@ def budgets_rise(experiment: Experiment, key: str, run: Arm) -> None:
         )
 
 
-def warm_up_ends_before_the_decay(experiment: Experiment, key: str, run: Arm) -> None:
+def warm_up_leaves_steps(experiment: Experiment, key: str, run: Arm) -> None:
+    """Every budget outlasts the warm-up, whatever the schedule: before its peak, a learning rate
+    trains a model that says nothing about its arm.
+    """
     optim, least = experiment.models[run.model].optim, derived.budgets(experiment, run)[0]
-    start = decay_start(optim.decay, least.steps)
-    if optim.schedule is Schedule.wsd and start < optim.warmup_steps:
+    if run.kappa_bits is None and run.init_from.copied_lr == 0:
+        return  # its parent's model, which nothing changes
+    wsd = optim.schedule is Schedule.wsd
+    falls = decay_start(optim.decay, least.steps) if wsd else least.steps - 1
+    if falls < optim.warmup_steps:
         raise ValueError(
             f"{key}.{'budgets' if run.budgets else 'tokens'}: {least.listed} tokens are "
-            f"{least.steps} steps, whose decay begins at {start}, before "
-            f"models.{run.model}.optim.warmup_steps {optim.warmup_steps} are over"
+            f"{least.steps} steps, whose decay begins at {falls}, before "
+            f"models.{run.model}.optim.warmup_steps {optim.warmup_steps} are over; train on more "
+            "tokens, or warm up for fewer steps"
         )
 
 
@@ -351,10 +358,10 @@ def kappa_warm_up_fits(experiment: Experiment, key: str, run: Arm) -> None:
         raise ValueError(
             f"{key}.kappa_warmup_steps: {run.kappa_warmup_steps}, but a baseline has no κ"
         )
-    if not 0 <= run.kappa_warmup_steps <= least.steps:
+    if not 0 <= run.kappa_warmup_steps < least.steps:
         raise ValueError(
-            f"{key}.kappa_warmup_steps: {run.kappa_warmup_steps} is outside 0 … {least.steps}, "
-            f"the steps of {least.listed} tokens"
+            f"{key}.kappa_warmup_steps: {run.kappa_warmup_steps} is outside 0 … {least.steps - 1}: "
+            f"{least.listed} tokens are {least.steps} steps, and κ must be reached before the last"
         )
 
 
@@ -393,7 +400,7 @@ RULES = [  # of a run or an arm, in this order: a later one may rest on an earli
     held_out_evaluation_fits,
     extra_blocks_are_a_baselines,
     budgets_rise,
-    warm_up_ends_before_the_decay,
+    warm_up_leaves_steps,
     kappa_warm_up_fits,
     beta_weighs_a_hinge,
     architecture_fits_the_process,

@@ -7,8 +7,7 @@ import pytest
 from omegaconf import OmegaConf
 
 from ftmodel.config import LatentDesign
-from pipelines.config import derived
-from pipelines.config.checks import shortened
+from pipelines.config import checks, derived
 from pipelines.config.compose import compose_config
 from pipelines.config.data import TextData
 from pipelines.config.derived import trainings
@@ -151,14 +150,15 @@ def test_a_threshold_that_a_token_can_reach_is_accepted(changes):
 @pytest.mark.parametrize(
     "changes",
     [
-        [f"{RUN}.kappa_bits=8", f"{RUN}.kappa_warmup_steps=20", f"name={'a' * 120}"],
-        [f"{RUN}.tokens=520", "evaluation.every_tokens=520"],
+        [f"{RUN}.kappa_bits=8", f"{RUN}.kappa_warmup_steps=19", f"name={'a' * 120}"],
+        [f"{RUN}.tokens=520", f"{OPTIM}.warmup_steps=0", "evaluation.every_tokens=520"],
+        [f"{OPTIM}.warmup_steps=19"],
         ["evaluation.every_tokens=5120", f"{OPTIM}.schedule=wsd", f"{OPTIM}.warmup_steps=16"],
         ["evaluation.particles=1", "compute={workers: 2, gpus_per_worker: 1}"],
         ["evaluation.particles=auto", "compute={workers: 1, gpus_per_worker: 0.5}"],
         [f"evaluation.groups={2**53}"],
     ],
-    ids=["latent", "batch", "wsd", "two workers", "half a GPU", "double"],
+    ids=["latent", "batch", "cosine", "wsd", "two workers", "half a GPU", "double"],
 )
 def test_a_value_at_its_limit_is_accepted(changes):
     smoke(*changes)
@@ -185,7 +185,7 @@ VALUES = {  # by what is said of them
     "must be at least 0 and below 4,294,967,296": f"{RUN}.seed=-1 {RUN}.seed=4294967296 "
     "evaluation.seed=-1 data.target.seed=4294967296 data.stdlib.seed=-1 suite.seed=-1",
     "is outside 1 … 2": f"{ARCHITECTURE}.latent_block=3 {RUN}.latent_block=0 {RUN}.latent_block=3",
-    "is outside 0 … 20": f"{RUN}.kappa_warmup_steps=-1 {RUN}.kappa_warmup_steps=21",
+    "is outside 0 … 19: ": f"{RUN}.kappa_warmup_steps=-1 {RUN}.kappa_warmup_steps=20",
     "must be at least 257 and at most 131,072; 256 bytes": "data.stdlib.vocab_size=100 "
     "data.stdlib.vocab_size=131073",
     "must be above 0 and below 1": "data.stdlib.validation_share=1",
@@ -259,8 +259,8 @@ ELSEWHERE = [  # what is named is another key than the one that was set
     (f"{ARCHITECTURE}={{latent_bits: 0, random_prefix: 2}}", f"{ARCHITECTURE}.random_prefix",
      "2; set random_prefix of an arm"),
     ("runs.baseline.extra_blocks=2000", "runs.baseline.n_layers", "at most 1,024"),
-    (f"{RUN}={{budgets: [5200], kappa_warmup_steps: 11}}", f"{RUN}.kappa_warmup_steps",
-     "11 is outside 0 … 10, the steps of 5200 tokens"),
+    (f"{RUN}={{budgets: [5200], kappa_warmup_steps: 10}}", f"{RUN}.kappa_warmup_steps",
+     "10 is outside 0 … 9: 5200 tokens are 10 steps"),
     ("compute={workers: 4, accumulate: 4}", "compute.accumulate", "4 × compute.workers 4 does not"),
     ("compute={workers: 2, gpus_per_worker: 0.5}", "compute.gpus_per_worker", "a GPU each"),
     *((f"suite.tasks.x={{task: piqa, key: '{key}'}}", "suite.tasks.x.key",
@@ -337,21 +337,27 @@ def test_what_hydra_refuses_is_one_line_too(override, key, reason):
     assert said.replace("conf/:", "conf:").startswith(f"conf: {key}") and reason in said
 
 
+@rejects("checks.warm_up_leaves_steps: least.steps «- 1→+ 1»", "nothing but a warm-up")
 @pytest.mark.parametrize(
-    ("override", "words"),
+    ("schedule", "override", "words"),
     [
-        (f"{OPTIM}.warmup_steps=17", "tokens: 10400 tokens are 20 steps, whose decay begins at 16"),
-        (f"{OPTIM}.decay=0.95", "tokens: 10400 tokens are 20 steps, whose decay begins at 1"),
-        (f"{RUN}.budgets=[1040,5200]", "budgets: 1040 tokens are 2 steps, whose decay begins at 1"),
+        ("cosine", f"{OPTIM}.warmup_steps=20", "tokens: 10400 tokens are 20 steps, {} at 19"),
+        ("cosine", f"{RUN}.budgets=[1040]", "budgets: 1040 tokens are 2 steps, {} at 1"),
+        ("wsd", f"{OPTIM}.warmup_steps=17", "tokens: 10400 tokens are 20 steps, {} at 16"),
+        ("wsd", f"{OPTIM}.decay=0.95", "tokens: 10400 tokens are 20 steps, {} at 1"),
+        ("wsd", f"{RUN}.budgets=[1040]", "budgets: 1040 tokens are 2 steps, {} at 1"),
     ],
 )
-def test_a_decay_that_begins_before_the_end_of_the_warm_up_is_refused(override, words):
-    """Under wsd alone: the cosine does not mind."""
-    wsd = f"{OPTIM}.schedule=wsd"
-    smoke(wsd)
-    smoke(override)
-    said = refusal(smoke, wsd, override)
-    assert words in said and f"before {OPTIM}.warmup_steps" in said
+def test_a_decay_that_begins_before_the_end_of_the_warm_up_is_refused(schedule, override, words):
+    said = refusal(smoke, f"{OPTIM}.schedule={schedule}", override)
+    assert words.format("whose decay begins") in said and f"before {OPTIM}.warmup_steps" in said
+
+
+def test_a_copy_of_a_parent_that_nothing_trains_needs_no_warm_up():
+    """The parent of `retrofit` is one: a step with a learning rate of 0."""
+    experiment, start = smoke(), InitFrom(run="baseline", copied_lr=0.0)
+    copy = replace(experiment.runs["baseline"], tokens=520, init_from=start)
+    checks.warm_up_leaves_steps(experiment, "runs.copy", copy)
 
 
 @pytest.mark.parametrize("over", ["batch", "position"])
@@ -431,8 +437,8 @@ def test_text_that_no_file_may_have_is_refused(text, words):
 
 
 def test_a_value_of_up_to_40_characters_is_shown_whole():
-    assert shortened("a" * 40) == "a" * 40
-    assert shortened("a" * 41) == "a" * 40 + "… (41 characters)"
+    assert checks.shortened("a" * 40) == "a" * 40
+    assert checks.shortened("a" * 41) == "a" * 40 + "… (41 characters)"
 
 
 def test_malformed_runs_are_left_out_of_the_trainings():

@@ -34,6 +34,7 @@ def test_a_run_has_the_data_the_budgets_and_the_architecture_that_it_asks_for(mo
     experiment = smoke(
         *(f"{free}.tokens=1100", f"{free}.budgets=[600]", f"{free}.latent_bits=3"),
         *(f"{free}.latent_block=2", f"{plain}.extra_blocks=2", f"{plain}.random_prefix=3"),
+        "models.text_small.optim.warmup_steps=0",
     )
     spec, preset = RunSpec(experiment, "text_free_k1_2"), experiment.models["text_small"]
     monkeypatch.setattr(run_spec, "Shards", lambda folder: folder)

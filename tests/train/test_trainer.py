@@ -215,7 +215,7 @@ def test_rank_0_has_more_callbacks_and_checkpoints_come_last(monkeypatch, name, 
     assert checkpoints.padding == training.padding
 
 
-@pytest.mark.parametrize(("steps", "every"), [(1, 1), (150, 1), (151, 2), (300, 2), (301, 3)])
+@pytest.mark.parametrize(("steps", "every"), [(3, 1), (150, 1), (151, 2), (300, 2), (301, 3)])
 def test_a_curve_has_at_most_150_rows(steps, every):
     (curve, *_) = make(f"tokens={520 * steps}").build_callbacks(SHARDS)
     assert curve.every == every
