@@ -122,18 +122,19 @@ def note_suite(suite: Any) -> None:
 
 
 def note_code(known: bool) -> None:
-    """Bring the copy of the code up to date, and say which stages run again because of it and why.
+    """Bring the copy of the code up to date. Say which stages run again, and what changed in which
+    file.
 
     ``known``: whether this stage has run here before, so that there may be results.
     """
-    changed = mirror(CODE)
-    if known and changed:
-        unnamed = len(changed) - MAX_FILES_NAMED
-        more = f" and {unnamed} more" if unnamed > 0 else ""
-        print(
-            f"code changed: {', '.join(changed[:MAX_FILES_NAMED])}{more}; this runs again: "
-            f"{', '.join(stages_reading(changed)) or 'nothing'}"
-        )
+    changes = mirror(CODE)
+    if not known or not changes:
+        return
+    print(f"code changed; this runs again: {', '.join(stages_reading(changes)) or 'nothing'}")
+    for name, change in [*changes.items()][:MAX_FILES_NAMED]:
+        print(printable(f"  {name}: {change}"))
+    if len(changes) > MAX_FILES_NAMED:
+        print(f"  and {len(changes) - MAX_FILES_NAMED} more files")
 
 
 @command(__doc__)

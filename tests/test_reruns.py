@@ -187,7 +187,9 @@ def test_an_edit_of_code_runs_again_the_stages_whose_results_it_decides(capsys, 
         assert (version_of_training() != version) == ("train" in stages)
     inputs.main.callback()
     assert status == set(stages)
-    assert said == f"code changed: {path}; this runs again: {', '.join(stages)}\n"
+    assert said == (
+        f"code changed; this runs again: {', '.join(stages)}\n  {path}: `ANOTHER = 1` is new\n"
+    )
 
 
 def test_comments_docstrings_and_what_is_shown_while_training_run_nothing_again(capsys):
@@ -207,11 +209,14 @@ def test_comments_docstrings_and_what_is_shown_while_training_run_nothing_again(
 
 
 @rejects(".dvcignore: «/data/**/*.lock→»", "files of locks among what the report depends on")
+@rejects(".dvcignore: «.*→»", "hidden files among what stages depend on")
 def test_what_a_stage_leaves_beside_its_outputs_runs_nothing_again():
     """It is in no remote: a clone has none of it."""
     left = [Path(name) for name in (
         "data/tokens/target.lock", "data/tokens/stdlib.partial/part",
         "results/smoke/baseline/suite_samples.lock", "checkpoints/smoke/free_k1.lock",
+        "tasks/mini/.words.yaml.swp", "tasks/mini/words.yaml~", "docs/paper/.DS_Store",
+        "docs/paper/#README.md#", "report/smoke/figures/.ipynb_checkpoints/a.png",
     )]  # fmt: skip
     for path in left:
         path.parent.mkdir(exist_ok=True)

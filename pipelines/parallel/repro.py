@@ -31,6 +31,7 @@ from pipelines.parallel.scheduler import (
     StageOutcome,
     changed_stages,
     error_of,
+    own_lines,
     read_graph,
     read_log,
 )
@@ -128,7 +129,14 @@ def side_by_side(slots: list[Slot], costs: dict[str, float], logs: Path, lock: i
         # What has changed is known only after the stages that look at files and code every time
         outcome = scheduler.run(graph, always, {})
         if not outcome.failed and not outcome.interrupted:
-            changed = graph.downstream(changed_stages() - always) - always
+            for stage in sorted(outcome.seconds):  # say which code has changed
+                for line in own_lines(logs / f"{stage}.log"):
+                    screen.say(line)
+            inputs = {name: names for name, names in changed_stages().items() if name not in always}
+            for names in sorted({tuple(names) for names in inputs.values() if names}):
+                again = ", ".join(name for name in inputs if tuple(inputs[name]) == names)
+                screen.say(f"{again}: run again, as these changed: {', '.join(names)}")
+            changed = graph.downstream(inputs) - always
             screen.total = len(always | changed)
             outcome = scheduler.run(graph, changed, graph.priorities(costs))
         report(screen, outcome, graph)

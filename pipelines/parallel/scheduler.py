@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from graphlib import TopologicalSorter
 from pathlib import Path
 from time import monotonic, sleep
+from typing import Any
 
 from dvc.repo import Repo
 
@@ -23,6 +24,7 @@ from pipelines.parallel.slots import Slot
 LOOK_SECONDS = 0.2  # between two looks at the processes
 LOCKED = ("is busy, it is being blocked by", "Unable to acquire lock")  # by another DVC command
 ERROR = re.compile("^ERROR: ", re.MULTILINE)  # DVC's; the last is why it ended
+OWN = re.compile(r"^> .*\n((?s:.*?))(?:^(?:Generating|Updating) lock file|\Z)", re.MULTILINE)
 # whatever the stage said
 FAILED_LINE = re.compile("^ERROR: failed to reproduce .*: failed to run: ")
 MAX_ERROR_LINES = 20
@@ -74,10 +76,20 @@ def read_graph() -> Graph:
         return Graph(needs, {name for stage, name in names.items() if stage.always_changed})
 
 
-def changed_stages() -> set[str]:
-    """Stages whose command, parameters, dependencies or outputs differ from dvc.lock."""
+def changed_stages() -> dict[str, list[str]]:
+    """Stages whose command, parameters, dependencies or outputs differ from dvc.lock. To each its
+    dependencies and parameters that differ from those of its last run, by name.
+    """
+    changed = {}
     with Repo(".") as repo:
-        return {name.rpartition(":")[2] for name in repo.status()}
+        for name, reasons in repo.status().items():
+            inputs: dict[str, Any] = {}
+            for reason in reasons:
+                inputs |= reason.get("changed deps", {}) if isinstance(reason, dict) else {}
+            inputs |= inputs.pop("params.yaml", {})
+            modified = sorted(key for key, change in inputs.items() if change == "modified")
+            changed[name.rpartition(":")[2]] = modified
+    return changed
 
 
 @dataclass
@@ -222,6 +234,12 @@ class Scheduler:
 def read_log(log: Path) -> str:
     """What a stage and DVC printed, in whatever encoding."""
     return log.read_text(encoding="utf-8", errors="replace")
+
+
+def own_lines(log: Path) -> list[str]:
+    """What a stage printed, without what DVC printed before and after."""
+    printed = OWN.search(read_log(log))
+    return printed[1].splitlines() if printed else []
 
 
 def locked_out(log: Path) -> bool:

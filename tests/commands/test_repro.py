@@ -171,7 +171,7 @@ def test_a_cluster_has_the_slots_that_are_asked_for_or_fit(monkeypatch):
 
 FAILURE = "b failed; its output is in b.log; so did a; not started: c"
 FAILED = StageOutcome(failed={"b": Path("b.log"), "a": Path("a.log")})
-STOPPED, FINE = StageOutcome(interrupted=True), StageOutcome(seconds={"a": 1.0})
+STOPPED, FINE = StageOutcome(interrupted=True), StageOutcome(seconds={"look": 1.0})
 
 
 @rejects("repro.side_by_side: «raise SystemExit(code)→pass»", "a pipeline that failed ends well")
@@ -194,6 +194,10 @@ def test_a_pipeline_side_by_side_ends_as_the_first_part_that_did_not_end_well(
     with 9 where it must not be called.
     """
     Path("b.log").write_text("the lamp is broken")
+    Path("logs").mkdir()
+    Path("logs/look.log").write_text(
+        "Running 'look':\n> look\nx = 2\nUpdating lock file 'dvc.lock'\n"
+    )
     scheduler = Mock(run=Mock(side_effect=outcomes))
 
     def last(output):
@@ -204,10 +208,9 @@ def test_a_pipeline_side_by_side_ends_as_the_first_part_that_did_not_end_well(
 
     graph = Graph({"look": set(), "b": {"look"}, "c": {"b"}, "d": set()}, {"look"})
     monkeypatch.setattr(repro, "read_graph", lambda: graph)
-    monkeypatch.setattr(repro, "changed_stages", lambda: {"b"})
+    monkeypatch.setattr(repro, "changed_stages", lambda: {"look": ["e"], "b": ["p", "q"]})
     monkeypatch.setattr(repro, "Scheduler", lambda *given: screens.append(given[-1]) or scheduler)
     monkeypatch.setattr(repro, "dvc_repro", last)
-    Path("logs").mkdir()
     ended, screens = 0, []
     try:
         repro.side_by_side([{"OMP_NUM_THREADS": "3"}, {}], {}, Path("logs"), 0)
@@ -219,6 +222,9 @@ def test_a_pipeline_side_by_side_ends_as_the_first_part_that_did_not_end_well(
     assert screens[0].total == (3 if runs == 2 else 4)
     said = capsys.readouterr()
     assert "2 stages side by side (threads of each: 3)" in said.err
+    # before anything runs again, what the first stages said, and why
+    reasons = "x = 2\nb: run again, as these changed: p, q\n"
+    assert (reasons in said.err) == (runs == 2)
     assert ("the lamp is broken" in said.err) == (code == FAILURE)
     assert ("the last word" in said.err) == (code in (1, 255))
     assert said.out.endswith("run again: c\n") == (code == 0)
