@@ -27,12 +27,14 @@ If several tokens share a latent code, a particle draws it at the first of them 
 particle that is resampled in between goes on with its ancestor's code. One z for a whole sequence
 leaves nothing to filter: see sequence_bound.py.
 
+On text that comes with a draw of p(z | x), the same loop gives a lower bound: see two_sided.py.
+
 Shapes: B rows, T tokens, D model width, H latent bits, K particles, S chunks, T' tokens of the
 longest chunk, n chunks that have not ended yet.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import log
 
 import torch
@@ -51,9 +53,10 @@ from ftmodel.inference.bounds import (
     token_nll,
 )
 from ftmodel.inference.decoder import FastDecoder, PlainDecoder, make_decoder
-from ftmodel.mapper import pack_bits
+from ftmodel.mapper import pack_bits, signs
 from ftmodel.model.free_transformer import FreeTransformer
 from ftmodel.model.latent import Latent
+from ftmodel.positions import check_like
 
 
 def tokens_by_chunk(segment_ids: Tensor) -> tuple[Tensor, Tensor]:
@@ -71,8 +74,13 @@ def systematic(weights: Tensor, uniform: Tensor) -> Tensor:
     that hold the points (uniform + 0 … K − 1) / K, with ``uniform`` (n,) on [0, 1).
     """
     k = weights.shape[1]
-    points = (uniform[:, None] + torch.arange(k, device=weights.device)) / k
-    return torch.searchsorted(weights.cumsum(1), points, right=True).clamp_(max=k - 1)
+    return drawn_at((uniform[:, None] + torch.arange(k, device=weights.device)) / k, weights)
+
+
+def drawn_at(points: Tensor, weights: Tensor) -> Tensor:
+    """Indices (n, K) of the shares of [0, 1] that hold the ``points`` (n, K), by weights (n, K)."""
+    last = weights.shape[1] - 1
+    return torch.searchsorted(weights.cumsum(1), points, right=True).clamp_(max=last)
 
 
 def stratified(noise: Tensor, shift: Tensor) -> Tensor:
@@ -124,23 +132,30 @@ class Particles:
 
 
 def propose(
-    latent: Latent, x: Tensor, before: Tensor, noise: Tensor, o: Tensor | None, share: float
+    latent: Latent,
+    x: Tensor,
+    before: Tensor,
+    noise: Tensor,
+    o: Tensor | None,
+    share: float,
+    kept: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Draw z (n, K) from the proposal with ``noise`` (n, K, H). Also returns log p(z) / π(z),
-    (n, K), or () where that is 0.
+    """Draw z (n, K) from the proposal with ``noise`` (n, K, H); the first particle's is ``kept``
+    (n,), if there is one. Also returns log p(z) / π(z), (n, K), or () where that is 0.
 
     The prior reads x (n, D) of the lower half and the particles' activations (n, K, D) at the token
     ``before``. The proposal's logits are the prior's or, given the encoder's ``o`` (n, H), a mean
     in which these weigh ``share`` and the prior's 1 − ``share``.
     """
     prior = latent.prior(x[:, None], before)
-    p = prior_probability(prior, x)
-    if o is None:
-        return pack_bits(noise < p), p.new_zeros(())
-    rest = 0 if prior is None else (1 - share) * prior
-    q = sampled_probability(share * o[:, None] + rest)
+    p = q = prior_probability(prior, x)
+    if o is not None:
+        rest = 0 if prior is None else (1 - share) * prior
+        q = sampled_probability(share * o[:, None] + rest)
     bits = noise < q
-    return pack_bits(bits), log_density_ratio(bits, p, q)
+    if kept is not None:
+        bits[:, 0] = signs(kept, bits.shape[-1]) > 0
+    return pack_bits(bits), p.new_zeros(()) if o is None else log_density_ratio(bits, p, q)
 
 
 @dataclass(frozen=True)
@@ -169,9 +184,11 @@ def filtering_bound(
     draw: Callable[[], Tensor],
     segment_ids: Tensor | None = None,
     settings: FilterSettings = DEFAULT_SETTINGS,
+    path: Tensor | None = None,
 ) -> Tensor:
     """An upper bound, in expectation, on the NLL of ``targets`` (B, T), the successors of
-    ``inputs`` (B, T), by a filter of K = ``particles``: nats per chunk, (S,) in float64.
+    ``inputs`` (B, T), by a filter of K = ``particles``: nats per chunk, (S,) in float64. With a
+    ``path``, a lower bound.
 
     The lower half runs once for all particles. Memory: the upper half's keys and values for S · K
     chunks.
@@ -179,8 +196,12 @@ def filtering_bound(
     Args:
         draw: returns new noise (B, T, H), uniform on [0, 1). Called K + 1 times: for the z of each
             particle, and for resampling, which uses the first of its H numbers; once more to
-            stratify.
+            stratify. 2 K times with a path.
         segment_ids: as in ``latent_bounds``.
+        path: z (B, T), one draw of p(z | x) for each chunk. The first particle keeps it to the end
+            and is always its own ancestor; the others are drawn independently of each other, and
+            resampled so. Then the mean of 1 / p̂(x) is 1 / p(x) (conditional SMC: Andrieu, Doucet &
+            Holenstein 2010, Particle Markov chain Monte Carlo methods, § 4.3).
 
     Raises:
         ValueError: the model is a baseline or has one latent code per sequence, or shapes do not
@@ -190,6 +211,9 @@ def filtering_bound(
     assert model.latent is not None, "checked"
     if model.config.latent.one_code:
         raise ValueError("latent.per: one code per sequence leaves nothing to filter")
+    if path is not None:
+        check_like("path", path, inputs.shape, inputs)
+        path, settings = path.flatten(), replace(settings, stratify=False)
     x, at, ids = lower_half(model, inputs, segment_ids)
     proposal = settings.proposal or 0.0
     o = model.encode(inputs, x, at).flatten(0, 1) if proposal else None
@@ -198,7 +222,8 @@ def filtering_bound(
     if starts is not None:
         begins = is_start(starts).expand_as(inputs).flatten()
     noise = torch.stack([draw() for _ in range(particles)], dim=2).flatten(0, 1)  # (B · T, K, H)
-    uniform = draw()[..., 0].flatten().double()
+    uniform = torch.stack([draw()[..., 0] for _ in range(1 if path is None else particles)], dim=2)
+    uniform = uniform.flatten(0, 1).double()  # (B · T, 1 or K)
     if settings.stratify:
         noise = stratified(noise, draw().flatten(0, 1))
     lengths, tokens = tokens_by_chunk(ids)
@@ -214,7 +239,10 @@ def filtering_bound(
     for t, n in enumerate(active.tolist()):
         now = tokens[:n, t]
         logits = None if o is None else o[now]
-        new, log_ratio = propose(model.latent, x[now], hidden[:n], noise[now], logits, proposal)
+        kept = None if path is None else path[now]
+        new, log_ratio = propose(
+            *(model.latent, x[now], hidden[:n], noise[now], logits, proposal), kept
+        )
         if begins is None:
             z = new
         else:
@@ -229,7 +257,12 @@ def filtering_bound(
         effective = (2 * log_weights).logsumexp(1).neg().exp()  # sample size
         poor = (effective < settings.resample_below * particles).nonzero().squeeze(1)
         if len(poor):
-            ancestors = systematic(log_weights[poor].exp(), uniform[now[poor]])
+            weights, points = log_weights[poor].exp(), uniform[now[poor]]
+            if path is None:
+                ancestors = systematic(weights, points[:, 0])
+            else:
+                ancestors = drawn_at(points, weights)
+                ancestors[:, 0] = 0
             cloud.move(poor, ancestors)
             hidden[poor] = hidden[poor[:, None], ancestors]
             z[poor] = z[poor[:, None], ancestors]

@@ -34,7 +34,7 @@ from ftmodel.inference.bounds import (
     token_nll,
 )
 from ftmodel.inference.filtering import DEFAULT_SETTINGS, FilterSettings, filtering_bound
-from ftmodel.mapper import bit_table, pack_bits
+from ftmodel.mapper import bit_table, pack_bits, signs
 from ftmodel.model.free_transformer import FreeTransformer
 from ftmodel.positions import check_like
 
@@ -112,10 +112,14 @@ def sequence_bound(
     samples: int,
     draw: Callable[[], Tensor],
     segment_ids: Tensor | None = None,
+    path: Tensor | None = None,
 ) -> Tensor:
     """An upper bound, in expectation, on the NLL: (S,) nats, float64, with K = ``samples``, each of
     which runs the upper half once; arguments as in ``latent_bounds``. A single sample comes from
     the prior.
+
+    With a ``path`` (B, T), a z drawn from p(z | x) for each row, which is one chunk: a lower bound.
+    The z replaces a sample of the encoder or of the prior, whichever the mixture drew it from.
     """
     latent, draw = model.latent, checked(draw, model, inputs, targets)
     assert latent is not None and model.config.latent.one_code
@@ -123,8 +127,15 @@ def sequence_bound(
     q = sampled_probability(model.encode(inputs, x, at))
     p = prior_probability(model.prior_logits(x, at), x)
     share, log_weights = samples // 2 / samples, []
+    if path is not None:
+        kept = signs(path, q.shape[-1]) > 0
+        log_q = -sums(log_density_ratio(kept, p, q), ids)
+        encoder = (torch.tensor(share).logit() + log_q).sigmoid()  # its part of the mixture at z
+        place = (draw()[:, 0, 0] < encoder).long()[:, None, None]
     for k in range(samples):
         bits = draw() < (q if k % 2 else p)
+        if path is not None:
+            bits = torch.where(place == k, kept, bits)
         hidden = model.upper(x, latent.embed(pack_bits(bits)), at)
         log_q = -sums(log_density_ratio(bits, p, q), ids)  # log q(z | x) / p(z)
         mixture = (share * log_q.exp() + 1 - share).log()
@@ -140,6 +151,7 @@ def nll_bound(
     draw: Callable[[], Tensor],
     segment_ids: Tensor | None = None,
     settings: FilterSettings = DEFAULT_SETTINGS,
+    path: Tensor | None = None,
 ) -> Tensor:
     """The bound by which a model is compared, (S,): ``prefix_bound`` of a baseline with a random
     prefix, ``sequence_bound`` if there is one z per sequence, else ``filtering_bound``, whose
@@ -148,7 +160,7 @@ def nll_bound(
     if model.prefix is not None:
         return prefix_bound(model, inputs, targets, samples, draw, segment_ids)
     if model.config.latent.one_code:
-        return sequence_bound(model, inputs, targets, samples, draw, segment_ids)
+        return sequence_bound(model, inputs, targets, samples, draw, segment_ids, path)
     if settings.proposal is None:
         settings = replace(settings, proposal=default_proposal(model.config.latent))
-    return filtering_bound(model, inputs, targets, samples, draw, segment_ids, settings)
+    return filtering_bound(model, inputs, targets, samples, draw, segment_ids, settings, path)

@@ -21,7 +21,7 @@ class Exact:
         width = {"token": 1, "every": EVERY, "sequence": t}[model.config.latent.per]
         starts = torch.arange(0, t, width)
         z = torch.tensor(list(product(range(1 << h), repeat=len(starts))))  # (2^{H S}, S)
-        codes = z.repeat_interleave(width, dim=1)[:, :t]
+        self.codes = codes = z.repeat_interleave(width, dim=1)[:, :t]
         hidden = with_codes(per_token(model), inputs.expand_as(codes), codes).hidden
         log_p = model.logits(hidden).double().log_softmax(-1)
         self.ce = -log_p.gather(2, targets.expand_as(codes)[..., None]).sum((1, 2))
@@ -31,6 +31,7 @@ class Exact:
         bit = self.prior_probability(model, inputs, hidden, starts)
         self.p = torch.where(ones, bit, 1 - bit).prod(-1).prod(-1)
         self.nll = -(self.p * (-self.ce).exp()).sum().log().item()
+        self.posterior = self.p * (self.nll - self.ce).exp()  # p(z | x)
         self.posterior_ce = (self.q * self.ce).sum().item()
         self.kl = (self.q * (self.q / self.p).log()).sum().item()
         self.prior_ce = (self.p * self.ce).sum().item()
