@@ -42,7 +42,7 @@ BITS = {"small": 3, "large": 5}  # latent bits of models; of any other 3
 
 def params(runs: dict[str, dict[str, Any]]) -> dict[str, Any]:
     sizes = {spec["model"]: 3 for spec in runs.values()} | BITS
-    optim = {"batch_size": 1, "lr": 0.001}
+    optim = {"batch_size": 1, "lr": 0.001, "warmup_steps": 10}
     models = {
         name: {"architecture": ARCHITECTURE | {"latent_bits": bits}, "optim": optim}
         for name, bits in sizes.items()
