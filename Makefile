@@ -34,10 +34,16 @@ marked = $(shell grep -rl --include='test_*.py' 'mark\.$1' tests | sort) # secon
 # packages whose tests train nothing and compose little
 QUICK := analysis artifacts common compare conversion data designs evaluate hydra_plugins inference \
 	kernels model parallel synthetic tokenize examples test_layers.py test_library.py test_mutants.py test_scaling.py
+$(foreach name,experiment set jobs wait python port measure minutes mutants modules, \
+	$(if $(filter command,$(origin $(name))),$(error write $(name)=$($(name)) in capitals)))
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 # relative, as pip takes a space for the end of a path
 export PIP_CONSTRAINT := constraints.txt
+# an account's pip.conf may say `user = true`, which fails in .venv
+export PIP_USER := 0
 export MLFLOW_DISABLE_TELEMETRY := true
+# they would bind the tests' processes to the same core
+unexport GOMP_CPU_AFFINITY KMP_AFFINITY OMP_PLACES OMP_PROC_BIND
 # containers often set it: each process would compile all that it imports
 export PYTHONDONTWRITEBYTECODE :=
 

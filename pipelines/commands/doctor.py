@@ -47,8 +47,11 @@ def packages() -> Finding:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     extras = (project["optional-dependencies"][name] for name in INSTALLED_EXTRAS)
     names = re.findall(r"^[\w-]+", "\n".join(chain(project["dependencies"], *extras)), re.M)
+    tested = re.findall(r"Python :: (3\.\d+)", "\n".join(project["classifiers"]))
     python = f"Python {platform.python_version()}"
-    missing, others = [], [] if python.startswith("Python 3.11.") else [f"{python} for 3.11"]
+    missing, others = [], []
+    if python.rpartition(".")[0].removeprefix("Python ") not in tested:
+        others.append(f"{python} for {tested[0]} to {tested[-1]}")
     for name in names:
         try:
             here = version(name).partition("+")[0]

@@ -133,6 +133,9 @@ def run_command(command: click.Command, name: str) -> None:
 
 def perform(command: click.Command, name: str, given: Sequence[str] | None = None) -> None:
     """Do what the arguments ask for; raises UserError for wrong usage and a missing package."""
+    for word in sys.argv[1:] if given is None else given:
+        if any("\ud800" <= character <= "\udfff" for character in word):
+            raise UserError(f"the argument {word} is not text in UTF-8")
     try:
         work = command.main(given, prog_name=name, standalone_mode=False)
     except click.Abort:

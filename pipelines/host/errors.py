@@ -12,6 +12,8 @@ from select import POLLERR, POLLOUT, poll
 
 # full, a limit, read-only, not ours
 UNWRITABLE = (errno.EACCES, errno.EDQUOT, errno.EFBIG, errno.ENOSPC, errno.EPERM, errno.EROFS)
+# of module files of clusters: they bind PyTorch's threads to cores, those of all stages to the same
+BINDING = ("GOMP_CPU_AFFINITY", "KMP_AFFINITY", "OMP_PLACES", "OMP_PROC_BIND")
 # a file in the place of a folder, say
 FOREIGN = (errno.EEXIST, errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG, errno.ENOTDIR)
 
@@ -29,8 +31,12 @@ def printable(text: str) -> str:
 
 def run(main: Callable[[], None]) -> None:
     """Run an entry point; print a UserError as one line on stderr and exit with code 2."""
+    open_closed_streams()
     use_utf8()
     name_user()
+    for name in BINDING:
+        os.environ.pop(name, None)
+    os.environ["MPLBACKEND"] = "agg"  # a notebook names its own; figures are drawn into files
     if not sys.stderr.isatty():  # before other libraries import tqdm
         os.environ.setdefault("TQDM_DISABLE", "1")
     try:
@@ -49,6 +55,15 @@ def run(main: Callable[[], None]) -> None:
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         raise SystemExit(130) from None
+
+
+def open_closed_streams() -> None:
+    """Open /dev/null for each standard stream that is closed, as after `>&-`; Python has None."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            descriptor = os.open(os.devnull, os.O_RDWR)  # takes the number that is free
+            os.set_inheritable(descriptor, True)
+            setattr(sys, name, os.fdopen(descriptor, mode, encoding="utf-8"))
 
 
 def stdout_is_closed() -> bool:

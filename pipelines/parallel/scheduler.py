@@ -24,7 +24,8 @@ from pipelines.parallel.slots import Slot
 LOOK_SECONDS = 0.2  # between two looks at the processes
 LOCKED = ("is busy, it is being blocked by", "Unable to acquire lock")  # by another DVC command
 ERROR = re.compile("^ERROR: ", re.MULTILINE)  # DVC's; the last is why it ended
-OWN = re.compile(r"^> .*\n((?s:.*?))(?:^(?:Generating|Updating) lock file|\Z)", re.MULTILINE)
+DVC_GOES_ON = r"^(?:Generating lock file|Updating lock file|To track the changes|Use `dvc push`)"
+OWN = re.compile(rf"^> .*\n((?s:.*?))(?:{DVC_GOES_ON}|\Z)", re.MULTILINE)
 # whatever the stage said
 FAILED_LINE = re.compile("^ERROR: failed to reproduce .*: failed to run: ")
 MAX_ERROR_LINES = 20
@@ -86,7 +87,8 @@ def changed_stages() -> dict[str, list[str]]:
             inputs: dict[str, Any] = {}
             for reason in reasons:
                 inputs |= reason.get("changed deps", {}) if isinstance(reason, dict) else {}
-            inputs |= inputs.pop("params.yaml", {})
+            settings = inputs.pop("params.yaml", {})  # "new" if the stage has never run
+            inputs |= settings if isinstance(settings, dict) else {}
             modified = sorted(key for key, change in inputs.items() if change == "modified")
             changed[name.rpartition(":")[2]] = modified
     return changed

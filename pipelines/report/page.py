@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import matplotlib
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from pipelines.artifacts.curve import write_table
@@ -59,6 +60,7 @@ def report_on(
     """The report on ``runs``; ``pages`` in MLflow by run. If others are missing, no expectation is
     judged yet.
     """
+    matplotlib.rcdefaults()  # figures are the same whatever the user's matplotlibrc says
     complete = len(runs) == len(experiment.runs)
     expected = experiment.expectation if complete else []
     analysis = Analysis(group_by_seed(runs), experiment.evaluation, expected, pages or {})

@@ -194,3 +194,17 @@ def test_the_script_of_another_copy_is_refused(monkeypatch, tmp_path, capsys):
     with pytest.raises(SystemExit, match=r"^2$"):
         cli.main()
     assert "python -m pipelines.cli" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("words", [["sample", "a", "--prompt"], ["export", "a", "--out"]])
+def test_an_argument_that_is_no_utf_8_is_named(words):
+    with pytest.raises(errors.UserError, match="the argument caf\udce9 is not text in UTF-8"):
+        call(*words, os.fsdecode(b"caf\xe9"))
+
+
+def test_variables_of_make_are_in_capitals():
+    make = ["make", "-n", "doctor", "experiment=tiny"]
+    process = subprocess.run(make, cwd=ROOT, capture_output=True, text=True)
+    assert process.returncode and "write experiment=tiny in capitals" in process.stderr
+    environment = os.environ | {"experiment": "tiny"}  # somebody else's
+    subprocess.run(make[:-1], cwd=ROOT, env=environment, capture_output=True, check=True)

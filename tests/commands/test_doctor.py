@@ -140,7 +140,9 @@ def test_packages_are_compared_with_what_is_pinned(monkeypatch):
     pinned = dict(line.split("==") for line in lines if "==" in line)
     local = {name: f"{number}+cpu" for name, number in pinned.items()}
     monkeypatch.setattr(doctor, "version", lambda name: local.get(name, "1"))
-    assert doctor.packages().state == OK
+    for python, state in (("3.10.9", COSTS), ("3.11.0", OK), ("3.13.0", OK), ("3.31.0", COSTS)):
+        monkeypatch.setattr("platform.python_version", lambda python=python: python)
+        assert doctor.packages().state == state, python
 
     def gone(name):
         raise doctor.PackageNotFoundError

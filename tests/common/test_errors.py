@@ -7,6 +7,7 @@ import sys
 import pytest
 
 from pipelines.host import errors
+from tests.support.mutants import rejects
 
 
 def follow_a_link_to_itself(folder):
@@ -58,3 +59,28 @@ def test_a_reader_who_has_seen_enough_is_no_bug(work, code, said):
     os.close(write)
     assert process.returncode == code
     assert said in process.stderr and bool(said) == bool(process.stderr)
+
+
+@rejects("errors.run: «open_closed_streams()→pass»", "a closed stdout is a bug")
+@rejects("errors.open_closed_streams: «os.set_inheritable→»(descriptor", "closed in what it starts")
+def test_a_closed_stream_is_as_one_that_nobody_reads():
+    """`ftlab … >&-`, and what it starts prints on the same."""
+    program = "import os, subprocess, sys\nfrom pipelines.host import errors\ndef main():\n"
+    program += "    print('said')\n    print('heard', file=sys.stderr)\n"
+    program += (
+        "    open('/dev/null')\n    subprocess.run('echo done >&1', shell=True, check=True)\n"
+    )
+    program += "errors.run(main)"
+    shell = f'exec "{sys.executable}" -c "$1" <&- >&-'
+    process = subprocess.run(["sh", "-c", shell, "sh", program], stderr=subprocess.PIPE, text=True)
+    assert (process.returncode, process.stderr) == (0, "heard\n")
+
+
+@rejects("errors.run: «os.environ.pop(name, None)→pass»", "all stages on one core")
+def test_settings_of_clusters_and_notebooks_do_not_reach_a_stage(monkeypatch):
+    """PyTorch's threads on one core, the same for every stage; figures into a notebook."""
+    for name in errors.BINDING:
+        monkeypatch.setenv(name, "true")
+    monkeypatch.setenv("MPLBACKEND", "module://matplotlib_inline.backend_inline")
+    errors.run(lambda: None)
+    assert not {*errors.BINDING} & {*os.environ} and os.environ["MPLBACKEND"] == "agg"

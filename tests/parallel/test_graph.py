@@ -25,7 +25,7 @@ def test_a_priority_is_the_cost_of_the_longest_way_to_the_end():
 
 STAGES = {
     "one": {"cmd": "echo 1 > 1", "deps": ["in"], "outs": ["1"]},
-    "two": {"cmd": "echo 2 > 2", "deps": ["1"], "outs": ["2"]},
+    "two": {"cmd": "echo 2 > 2", "deps": ["1"], "params": ["k"], "outs": ["2"]},
     "each": {"foreach": ["x", "y"], "do": {"cmd": "echo ${item}", "deps": ["2"]}},
     "look": {"cmd": "echo", "always_changed": True},
 }
@@ -39,6 +39,8 @@ def test_graph_and_changes_are_those_of_dvc(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("in").write_text("0")
     Path("dvc.yaml").write_text(yaml.safe_dump({"stages": STAGES}))
+    Path("params.yaml").write_text("k: 1")
+    assert changed_stages().keys() == {"look", "one", "two", "each@x", "each@y"}
     graph = read_graph()
     assert graph.needs == {
         "one": set(), "two": {"one"}, "each@x": {"two"}, "each@y": {"two"}, "look": set()
@@ -48,6 +50,8 @@ def test_graph_and_changes_are_those_of_dvc(tmp_path, monkeypatch):
     assert changed_stages() == {"look": []}
     Path("in").write_text("1")
     assert changed_stages() == {"look": [], "one": ["in"]}
+    Path("params.yaml").write_text("k: 2")
+    assert changed_stages() == {"look": [], "one": ["in"], "two": ["k"]}
     Path("in").write_text("0")
     Path("2").unlink()
     assert changed_stages().keys() >= {"look", "two"}

@@ -4,7 +4,11 @@ import re
 import shutil
 from html import unescape
 from pathlib import Path
+from unittest.mock import Mock
 
+import matplotlib
+
+from pipelines.report import page
 from pipelines.report.blocks import anchor
 from pipelines.report.sections.figure4 import read_paper
 from tests.support.mutants import rejects
@@ -94,3 +98,18 @@ def test_finished_runs_are_shown_while_others_are_trained(tmp_path, small):
     assert not early.exists()
     for path in (path for path in small.rglob("*") if path.is_file()):
         assert (report / path.relative_to(small)).read_bytes() == path.read_bytes(), path
+
+
+@rejects("page.report_on: «matplotlib.rcdefaults()→pass»", "figures in the user's style")
+def test_figures_are_the_same_whatever_a_matplotlibrc_says(monkeypatch):
+    user = {"text.usetex": True, "font.family": ["serif"], "figure.figsize": [30.0, 30.0]}
+    monkeypatch.setattr(page, "Analysis", Mock())
+    monkeypatch.setattr(page, "group_by_seed", Mock())
+    seen = []
+    monkeypatch.setattr(page, "all_sections", lambda _: seen.append({**matplotlib.rcParams}))
+    with matplotlib.rc_context(user):
+        page.report_on(Mock(runs=["unfinished"]), [])
+    (style,) = seen
+    assert {key: style[key] for key in user} == {
+        key: matplotlib.rcParamsDefault[key] for key in user
+    }

@@ -200,6 +200,11 @@ FORBIDDEN = {
     "TCP": "socket.create_connection(('127.0.0.1', port), 1)",
     "root's rights": "os.close(os.open('closed', os.O_CREAT, 0))\nopen('closed')",
 }
+LOADING = """
+from _imp import create_dynamic
+from importlib.machinery import ModuleSpec
+from importlib.util import find_spec
+"""
 IMPOSSIBLE = {
     "environment": "os.environ['PLANTED']",
     "shell's status": "assert os.system('true') == 0",
@@ -207,6 +212,14 @@ IMPOSSIBLE = {
     "C library": "import ctypes\nctypes.CDLL(None).getpid()",
     "what is left of ctypes": "known = {k.__name__: k for k in object.__subclasses__()}\n"
     "known['CDLL'].__init__.__globals__['memmove']",
+    "C library, asked for by what is like no name": "class Name(str):\n"
+    "    __hash__ = lambda self: 7\n    __eq__ = lambda self, other: False\n"
+    "__import__(Name('_ctypes'))",
+    "C library, by another name": f"{LOADING}found = find_spec('_ctypes').origin\n"
+    "create_dynamic(ModuleSpec('own._ctypes', None, origin=found))",
+    "compiled module of its own": f"{LOADING}found = open(find_spec('_json').origin, 'rb').read()\n"
+    "open('_json.so', 'wb').write(found)\n"
+    "create_dynamic(ModuleSpec('_json', None, origin='./_json.so'))",
     "limits": "resource.setrlimit(resource.RLIMIT_CPU, (1, 9))",
     "process handle": "signal.pidfd_send_signal(os.pidfd_open(victim), 9)",
     "truncate by seccomp alone": "try: os.open(os.__file__, os.O_RDONLY | os.O_TRUNC)\n"
@@ -214,6 +227,13 @@ IMPOSSIBLE = {
 }
 
 
+@rejects(
+    "child.refuse_ways_to_frames: «kind(name) is not text or→»", "a name that compares as it likes"
+)
+@rejects('child.refuse_ways_to_frames: name«.rpartition(".")[2]→»', "the C library by another name")
+@rejects(
+    "child.refuse_ways_to_frames: or «not path.startswith(folders)→False»", "its own machine code"
+)
 def test_there_is_no_way_out(outside):
     victim = subprocess.Popen(["sleep", "1000"], start_new_session=True)
     with victim, socket.create_server(("127.0.0.1", 0)) as server:
@@ -366,10 +386,9 @@ def look(seen):
             os._exit(0)
     if 'libc' in seen: os._exit(0)
 class Spy:
-    __hash__ = partial(eval, "__import__('program').look({**globals(), **locals()}) or 0")
-    __del__ = __hash__
+    __del__ = staticmethod(partial(eval, "__import__('program').look({**globals(), **locals()})"))
 class Carrier(OSError):
-    def __init__(self): self.spy = self.errno = Spy()
+    def __init__(self): self.spy = Spy()
 """
 
 
@@ -377,6 +396,34 @@ class Carrier(OSError):
 def test_what_runs_among_the_checkers_names_finds_nothing_there():
     bodies = "raise Carrier", "def add(a, b): raise Carrier"
     programs = {body: FINALISER + body for body in bodies}
+    assert verdicts(programs) == all_fail(programs, "exception")
+
+
+# from Python 3.13 on, this class sets what a frame holds; the first of a traceback is the checker's
+FORGER = """
+class Forger(OSError):
+    def __del__(self):
+        for kind in object.__subclasses__():
+            if kind.__name__ == 'FrameLocalsProxy':
+                kind(self.__traceback__.tb_frame)['word'] = b'passed'
+"""
+CARRIERS = {
+    "finaliser": "raise Forger",
+    "property": "class Carrier(Forger):\n    errno = property(Forger.__del__)\nraise Carrier",
+    "property that fails": "class Carrier(OSError):\n    errno = property(id)\nraise Carrier",
+    "hash that fails": "class Number:\n    __hash__ = id\n"
+    "error = OSError()\nerror.errno = Number()\nraise error",
+}
+
+
+@rejects("child.outcome: «number_of(error)→error.errno»", "a property runs in the checker")
+@rejects("child.outcome: «kind(number) is whole→True»", "a number's hash runs in the checker")
+def test_an_exception_of_the_programs_forges_nothing():
+    programs = {name: FORGER + body for name, body in CARRIERS.items()}
+    programs |= {
+        f"{n} in a call": f"{FORGER}def add(a, b):\n{indent(b, '    ')}"
+        for n, b in CARRIERS.items()
+    }
     assert verdicts(programs) == all_fail(programs, "exception")
 
 

@@ -34,6 +34,7 @@ PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_SECCOMP, PR_SET_NO_NEW_PRIVS = 1, 4, 2
 CAPSET = {"x86_64": 126, "aarch64": 91}
 LANDLOCK_CREATE, LANDLOCK_ADD, LANDLOCK_RESTRICT = 444, 445, 446  # on all machines
 CAPABILITY_VERSION = 0x20080522
+TP_NEW = object.__basicsize__ + 37 * 8  # of PyTypeObject, in bytes
 
 # LANDLOCK_ACCESS_FS_* of linux/landlock.h
 WRITE_FILE, READ_FILE, READ_DIR, REMOVE_FILE, MAKE_REG, TRUNCATE = (
@@ -138,6 +139,7 @@ def confine(job: dict[str, Any], scratch: str) -> None:
     limit(job)
     system("no_new_privs", "prctl", PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
     close_files(job["readable"], scratch)
+    blind_proxies()
     steps = Program(len(job["filter"]) // 8, job["filter"])
     system("seccomp filters", "prctl", PR_SET_SECCOMP, 2, ctypes.byref(steps), 0, 0)
 
@@ -153,8 +155,27 @@ def blind_frames() -> None:
     ctypes.pythonapi.PyType_Modified(ctypes.py_object(FrameType))  # as lookups are cached
 
 
-def refuse_ways_to_frames() -> None:
-    """From now on, refuse access to the frames of other code, and running code in them."""
+def blind_proxies() -> None:
+    """From Python 3.13 on, let nobody make the object that reads and sets what a frame holds: its
+    class is to be found among all classes. Raises CannotConfineError.
+    """
+    proxy: Any = type(sys._getframe().f_locals)
+    if proxy is dict:
+        return
+    ctypes.c_void_p.from_address(id(proxy) + TP_NEW).value = None
+    del gc.get_referents(vars(proxy))[0]["__new__"]
+    ctypes.pythonapi.PyType_Modified(ctypes.py_object(proxy))
+    try:
+        proxy(sys._getframe())
+    except TypeError:
+        return
+    raise CannotConfineError("this version of Python shows what frames hold")
+
+
+def refuse_ways_to_frames(readable: list[str]) -> None:
+    """From now on, refuse access to the frames of other code, running code in them, and compiled
+    modules that reach memory or are not from the folders ``readable``.
+    """
     events = {
         "sys._getframe",  # collections, typing and logging go on without it after a ValueError
         "sys._current_frames",
@@ -169,20 +190,34 @@ def refuse_ways_to_frames() -> None:
         "code.__new__",
         "cpython.PyInterpreterState_New",
     }
-    modules = {"_ctypes", "ctypes", "_xxsubinterpreters", "_interpreters", "_testcapi"}
+    modules = {
+        *("_ctypes", "ctypes", "_ctypes_test", "_interpreters", "_xxsubinterpreters"),
+        *("_testbuffer", "_testcapi", "_testinternalcapi", "_testlimitedcapi"),
+    }
+    folders = tuple(f"{folder}/" for folder in readable)
 
     def hook(  # all it uses it holds, as the program may replace what names stand for
         event: str,
         arguments: tuple[Any, ...],
         events: set[str] = events,
         modules: set[str] = modules,
+        folders: tuple[str, ...] = folders,
+        kind: type[type] = type,
+        text: type[str] = str,
         refused: type[Exception] = ValueError,
         missing: type[Exception] = ImportError,
     ) -> None:
         if event in events or event.startswith("ctypes."):
             raise refused("not in the sandbox")
-        if event == "import" and arguments[0] in modules:
-            raise missing("not in the sandbox")
+        if event == "import":
+            name, path, *_ = arguments
+            # a class of the program's own may compare as it likes
+            if kind(name) is not text or name.rpartition(".")[2] in modules:
+                raise missing("not in the sandbox")
+            if path is not None and (
+                kind(path) is not text or ".." in path or not path.startswith(folders)
+            ):
+                raise missing("not in the sandbox")
 
     sys.addaudithook(hook)
 
@@ -190,8 +225,13 @@ def refuse_ways_to_frames() -> None:
 def outcome(
     definitions: CodeType, asserts: CodeType, names: dict[str, Any], own_builtins: dict[str, Any]
 ) -> bytes:
-    """Run the program, then the tests; returns the word that says how that ended."""
+    """Run the program, then the tests; returns the word that says how that ended.
+
+    Between and after them no code of the program's runs that this code calls: an exception may
+    have properties, and numbers may have hashes, of its own.
+    """
     run, copy, told_by = exec, dict.copy, WORDS.get
+    number_of, kind, whole = OSError.errno.__get__, type, int  # type: ignore[attr-defined]
     failed_assert, exits, no_memory, from_system = AssertionError, SystemExit, MemoryError, OSError
     everything = BaseException
     # `eval` as an object's `__del__` sees the names of the function that gives the object up: this
@@ -213,7 +253,8 @@ def outcome(
     except no_memory:
         word = b"memory"
     except from_system as error:
-        word = told_by(error.errno, word)
+        number = number_of(error)
+        word = told_by(number, word) if kind(number) is whole else word
     except everything:
         pass
     return word
@@ -233,7 +274,7 @@ def judge(definitions: CodeType, asserts: CodeType, job: dict[str, Any], report:
         vars(sys.modules.pop(name)).clear()  # its classes are still to be found, as all are
     sys.modules["__main__"] = sys.modules["program"] = module
     sys.path += job["packages"]
-    refuse_ways_to_frames()
+    refuse_ways_to_frames(job["readable"])
     # the secret waits on the stack, where no name reaches it, while the call beside it runs
     write(report, join((job.pop("secret"), outcome(definitions, asserts, names, own_builtins))))
     leave(0)
