@@ -65,17 +65,14 @@ def both_bounds(
     draw: Callable[[], Tensor],
     settings: FilterSettings,
 ) -> tuple[Tensor, Tensor]:
-    """The NLL of a model's own text, in expectation at least and at most, nats per row: (B,) each.
-
-    Each comes from F = ``filters`` independent filters of K = ``particles``, whose estimates of
-    p(x), or of 1 / p(x), are averaged. ``draw`` as in ``latent_bounds``.
+    """Bounds on the NLL of a model's own text, nats per row, by F = ``filters`` independent filters
+    of K = ``particles``: what it is at least, in expectation, (B,), from the mean of the filters'
+    1 / p̂(x); and at most, by each filter, (F, B). ``draw`` as in ``latent_bounds``.
     """
     inputs, targets = text.tokens[:, :-1], text.tokens[:, 1:]
 
     def estimates(path: Tensor | None) -> Tensor:
-        """−log p̂, (F, B)."""
         arguments = model, inputs, targets, particles, draw, None, settings, path
         return torch.stack([nll_bound(*arguments) for _ in range(filters)])
 
-    lower = -importance_bound(estimates(text.codes), filters)
-    return lower, importance_bound(-estimates(None), filters)
+    return -importance_bound(estimates(text.codes), filters), estimates(None)

@@ -230,6 +230,8 @@ class EvaluationResult(InUnits):
     bits_per_byte: Figures | None = None
     bytes: int | None = None
     calibration: Calibration | None = None  # of the filter, where its particles are `auto`
+    # upper minus lower bound on the NLL of text that the model writes, bits per token
+    own_text_gap: Estimate | None = None
     iwae_by_samples: dict[int, Estimate] | None = None  # bits per token, by K
     gap_nats_per_token: Estimate | None = None  # bound minus exact
     elbo_gap_nats_per_token: Estimate | None = None

@@ -36,6 +36,7 @@ class Purpose(IntEnum):
     CALIBRATION = 18  # z and resampling of the filters that others are calibrated by
     HELD_OUT = 19  # z of held-out windows that are scored while training goes on
     ACCURACY = 20  # z with which the ends of sequences of a process are generated
+    OWN_TEXT = 21  # text that a model writes with its z, and filters of it
 
 
 def key(seed: int, purpose: Purpose, index: int = 0) -> np.random.SeedSequence:

@@ -213,6 +213,8 @@ class EvaluationConfig:
     proposal: float | None = limited(None, at_least=0, at_most=1)
     # K of the IWAE and prior-sample bounds
     iwae_samples: int = limited(16, at_least=1)
+    # rows that a Free Transformer writes, of which a lower bound is measured, too; 0 leaves it out
+    own_text_rows: int = limited(24, at_least=0)
     # groups of generated sequences of the target task; a group shares its prompt
     groups: int = limited(64, at_least=2)
     group_size: int = limited(8, at_least=5)  # sequences in each group

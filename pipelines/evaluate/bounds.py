@@ -21,12 +21,13 @@ from ftmodel.designs.hinge import LN2
 from ftmodel.inference.bounds import exact_nll, importance_bound, latent_bounds
 from ftmodel.inference.filtering import FilterSettings
 from ftmodel.inference.sequence_bound import default_proposal, enumerable, enumerated_nll, nll_bound
+from ftmodel.inference.two_sided import OwnText, both_bounds, write
 from ftmodel.model.free_transformer import FreeTransformer
 from ftmodel.synthetic import PROCESSES
 from pipelines.artifacts.packing import Batch, Chunk, held_out, noise_of, packed, rows_at_once
 from pipelines.artifacts.results import Details, Estimate, EvaluationResult, Figures, document_sums
 from pipelines.artifacts.tokens.shards import Shards
-from pipelines.common.rng_streams import Purpose
+from pipelines.common.rng_streams import Purpose, generator
 from pipelines.config.data import Data, ProcessData
 from pipelines.config.schema import AUTO, EvaluationConfig, Run
 from pipelines.host.console import Bar
@@ -101,9 +102,7 @@ def filter_estimates(
     assert source is not None, "a plain baseline has no filter"
     parts = []
     how = FilterSettings(settings.resample_below, settings.proposal, stratify)
-    rows = settings.batch_tokens // context
-    if stratify:
-        rows = rows * PARTICLES_AT_ONCE // max(PARTICLES_AT_ONCE, particles)
+    rows = filter_rows(settings, context) if stratify else settings.batch_tokens // context
     for batch in packed(chunks, context, max(1, rows), source.drawn_once):
         draw = noise_of(batch, source.width, settings.seed, purpose, device)
         inputs, targets, ids = (
@@ -112,6 +111,58 @@ def filter_estimates(
         nll = [nll_bound(model, inputs, targets, particles, draw, ids, how) for _ in range(filters)]
         parts.append(torch.stack(nll).cpu())
     return torch.cat(parts, dim=1)
+
+
+def scored(filters: Tensor, calibrated: bool) -> Tensor:
+    """The bound that is reported, (S,), from each filter's, (F, S), nats."""
+    return merged(filters) if calibrated else filters.mean(0)
+
+
+def own_text_gap(
+    model: FreeTransformer,
+    shards: Shards,
+    settings: EvaluationConfig,
+    calibration: Calibration | None,
+    device: torch.device,
+) -> Estimate | None:
+    """How far apart upper and lower bound lie on text that the model writes, bits per token, with
+    the filters that score held-out text. Its rows begin as evenly spaced training windows do. None
+    for a model whose NLL is exact, or whose z is no latent code.
+    """
+    config = model.config
+    if model.latent is None or enumerable(config) or not settings.own_text_rows:
+        return None
+    settings = chosen(settings, calibration)
+    assert isinstance(settings.particles, int)
+    windows, n = shards.windows("train", config.context), settings.own_text_rows
+    first = windows.batch(torch.arange(n) * len(windows) // n)[:, 0]
+    rng = generator(settings.seed, Purpose.OWN_TEXT)
+    text = write(model, first.to(device), config.context, rng)
+    chunks = [Chunk(i, 0, row) for i, row in enumerate(text.tokens.cpu().numpy())]
+    how = FilterSettings(settings.resample_below, settings.proposal, calibration is not None)
+    gaps = []
+    for batch in packed(chunks, config.context, filter_rows(settings, config.context), alone=True):
+        rows = [chunk.document for chunk in batch.chunks]
+        part = OwnText(text.tokens[rows], text.codes[rows])
+        draw = noise_of(batch, config.latent_bits, settings.seed, Purpose.OWN_TEXT, device)
+        lower, upper = both_bounds(model, part, settings.particles, settings.filters, draw, how)
+        gaps.append((scored(upper, how.stratify) - lower).cpu())
+    nats = torch.cat(gaps)
+    return Estimate.over_documents(nats / LN2, torch.full_like(nats, config.context))
+
+
+def chosen(settings: EvaluationConfig, calibration: Calibration | None) -> EvaluationConfig:
+    """Settings with what the calibration has picked."""
+    if calibration is None:
+        return settings
+    return replace(settings, particles=calibration.particles, proposal=calibration.proposal)
+
+
+def filter_rows(settings: EvaluationConfig, context: int) -> int:
+    """Rows that are filtered at once: fewer with many particles, each of which is a row."""
+    assert isinstance(settings.particles, int), "particles are picked before the filter runs"
+    rows = settings.batch_tokens // context
+    return max(1, rows * PARTICLES_AT_ONCE // max(PARTICLES_AT_ONCE, settings.particles))
 
 
 def with_proposal(settings: EvaluationConfig, run: Run, design: LatentDesign) -> EvaluationConfig:
@@ -211,8 +262,7 @@ def score(
     held_out_tokens = shards.metadata.splits["validation"].tokens
     total = min(settings.tokens or held_out_tokens, held_out_tokens)
     calibration = calibrated(model, shards, settings, total, device)
-    if calibration:
-        settings = replace(settings, particles=calibration.particles, proposal=calibration.proposal)
+    settings = chosen(settings, calibration)
     with Bar(total, desc="bounds", unit=" tokens", unit_scale=True, leave=False) as progress:
         for batch in packed(held_out(shards, context, settings.tokens), context, rows):
             part = bounds_of(model, batch, settings, device, stratify=calibration is not None)
@@ -258,7 +308,7 @@ def bounds_of(
         filters = filter_estimates(
             model, batch.chunks, settings, settings.filters, Purpose.FILTER, device, stratify
         )
-    filtering = merged(filters) if stratify else filters.mean(0)
+    filtering = scored(filters, stratify)
     variance = filters.var(0)
     if model.latent is None:
         return {"tokens": tokens, "filtering": filtering, "filtering_variance": variance}

@@ -23,7 +23,7 @@ from pipelines.config.data import Data, TextData
 from pipelines.config.load import Frozen, freeze
 from pipelines.config.schema import EvaluationConfig
 from pipelines.evaluate import codes, generations, hidden_causes, target
-from pipelines.evaluate.bounds import DocumentScores, results_of, score, with_proposal
+from pipelines.evaluate.bounds import DocumentScores, own_text_gap, results_of, score, with_proposal
 from pipelines.evaluate.measurement import Context
 from pipelines.host.files import write_file
 from pipelines.host.pytorch import full_memory, keep_freed_memory
@@ -47,6 +47,7 @@ def evaluate(
     evaluation, details = results_of(scores, settings)
     context = Context(model, shards, data, settings, device)
     has_z = model.latent is not None
+    evaluation.own_text_gap = own_text_gap(model, shards, settings, scores.calibration, device)
     if isinstance(data, TextData):
         details.generations = generations.measure_generations(context)
         if has_z and settings.bit_tokens:

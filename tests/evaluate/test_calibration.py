@@ -15,6 +15,7 @@ from pipelines.evaluate import bounds
 from pipelines.evaluate.bounds import (
     calibrated,
     filter_estimates,
+    own_text_gap,
     part_of,
     results_of,
     score,
@@ -105,7 +106,7 @@ def test_what_a_calibration_runs(shards, model, monkeypatch):
         assert found.proposal == shares[0]
 
 
-@rejects("bounds.score: «calibration.particles→4»", "other particles than were picked")
+@rejects("bounds.chosen: «calibration.particles→4»", "other particles than were picked")
 def test_the_scored_bound_is_of_what_was_picked(shards, model, monkeypatch):
     """With noise and text of its own: the mean probability of filters, document by document."""
     picked = Calibration(64, 0.25, False, 0.1, 0.01, {}, {64: 5.0, 128: 4.9})
@@ -127,6 +128,30 @@ def test_the_scored_bound_is_of_what_was_picked(shards, model, monkeypatch):
     assert bound.half_variance == pytest.approx(filters.var(0).sum().item() / 4 / units)
     assert evaluation.calibration is picked and str(bound).endswith(" (not converged)")
     assert bound.converged is headline(evaluation)["converged"] is False
+
+
+@rejects(
+    "bounds.scored: merged(filters) «if calibrated→if not calibrated»", "bounds of other means"
+)
+@rejects("bounds.own_text_gap: «chosen(settings, calibration)→settings»", "a gap of other filters")
+def test_the_gap_on_a_models_own_text_is_of_the_filters_that_score(shards, model, monkeypatch):
+    told, filters = [], torch.tensor([[1.0], [2.0]]).double()
+
+    def both(_, text, particles, count, draw, how):
+        told.append((particles, how.proposal, len(text.tokens)))
+        return torch.zeros(len(text.tokens)).double(), filters.expand(-1, len(text.tokens))
+
+    monkeypatch.setattr(bounds, "both_bounds", both)
+    settings = replace(SETTINGS, particles=8, proposal=0.5, own_text_rows=5)
+    picked = Calibration(64, 0.25, True, 0.1, 0.01, {}, {})
+    for calibration, nats in (picked, merged(filters).item()), (None, 1.5):
+        gap = own_text_gap(model, shards, settings, calibration, CPU)
+        assert gap.mean == pytest.approx(nats / CONTEXT / np.log(2)) and gap.se < 1e-12
+    assert told == [(64, 0.25, 2), (64, 0.25, 2), (64, 0.25, 1), (8, 0.5, 4), (8, 0.5, 1)]
+    one_code = tiny(3, 50, CONTEXT, latent={"per": "sequence"})
+    for exact in (tiny(0, 50, CONTEXT), tiny(0, 50, CONTEXT, random_prefix=1), one_code):
+        assert own_text_gap(exact, shards, settings, None, CPU) is None
+    assert own_text_gap(model, shards, replace(settings, own_text_rows=0), None, CPU) is None
 
 
 def test_auto_is_repeatable_and_picks_nothing_where_nothing_is_to_be_picked(shards, model):

@@ -26,6 +26,7 @@ SETTINGS = EvaluationConfig(  # no two alike, and none its default
     resample_below=0.25,
     proposal=0.125,
     iwae_samples=6,
+    own_text_rows=3,
     groups=7,
     group_size=5,
     probe_sequences=44,
@@ -43,7 +44,7 @@ WATCHED = {  # what a function is told, by its name in any module of the evaluat
     "noise_of": lambda batch, width, seed, *_: seed,
     "held_out": lambda shards, context, tokens: tokens,
     "calibrated": lambda model, shards, settings, tokens, device: tokens,
-    "packed": lambda chunks, context, rows, *_: rows,
+    "packed": lambda chunks, context, rows, *_, **__: rows,
     "posterior": lambda model, texts, rows: rows,
     "interpolated_ce": lambda model, texts, q, donor, rows, rng: rows,
     "swapped_ce": lambda model, texts, donor, samples, rows, rng: rows,
@@ -53,6 +54,10 @@ WATCHED = {  # what a function is told, by its name in any module of the evaluat
     "filter_estimates": lambda model, chunks, settings, filters, *_: filters,
     "nll_bound": lambda model, inputs, targets, particles, draw, ids, settings: (
         *(particles, settings.resample_below, settings.proposal),
+    ),
+    "write": lambda model, first, length, rng: (len(first), length),
+    "both_bounds": lambda model, text, particles, filters, draw, how: (
+        *(len(text.tokens), filters, how.resample_below, how.proposal, how.stratify),
     ),
     "DocumentScores": lambda filters, **_: filters,
     "latent_bounds": lambda model, inputs, targets, samples, *_: samples,
@@ -123,6 +128,11 @@ def together(*told):
     }
 
 
+def own_text(context, **how):
+    """What the gap on its own text tells."""
+    return {"write": {(3, context)}, "both_bounds": {(3, 4, *how.values())}, "generator": {19}}
+
+
 def bounds_of(tokens, **others):
     """What bounds of a Free Transformer tell."""
     return {
@@ -137,7 +147,7 @@ def bounds_of(tokens, **others):
 
 
 @arrives("evaluation", "tokens batch_tokens max_particles filters resample_below proposal")
-@arrives("evaluation", "iwae_samples bit_tokens swap_tokens seed")
+@arrives("evaluation", "iwae_samples own_text_rows bit_tokens swap_tokens seed")
 @arrives("evaluation", "steering_prompts steering_z steering_draws steering_length")
 @pytest.mark.parametrize("per", ["token", "sequence"])
 def test_every_measurement_of_text_does_as_the_settings_say(asked, text, per):
@@ -157,7 +167,8 @@ def test_every_measurement_of_text_does_as_the_settings_say(asked, text, per):
         particles = found["bounds"].pop("nll_bound")
         assert {each[1:] for each in particles} == {(0.25, 0.125)}
         calibrated = {"calibrate": {(9, 0.125)}, "filter_estimates": {2 * 4}}
-        expected["bounds"] = together(bounds_of(90, filter_estimates={4}), calibrated)
+        gap = own_text(CONTEXT, below=0.25, proposal=0.125, calibrated=True)
+        expected["bounds"] = together(bounds_of(90, filter_estimates={4}), calibrated, gap)
     else:
         expected["bounds"] = bounds_of(90)
         expected["codes"] |= {"posterior": {ROWS}, "interpolated_ce": {ROWS}}
@@ -172,7 +183,9 @@ def test_every_measurement_of_a_process_does_as_the_settings_say(asked, tmp_path
     process = of_process(tmp_path, name, bits)
     found = asked(*process, particles=5, tokens=10 * process[0].config.context)
     tokens = 10 * process[0].config.context
-    expected = {"bounds": bounds_of(tokens, filter_estimates={4}, nll_bound={(5, 0.25, 0.125)})}
+    filters = {"filter_estimates": {4}, "nll_bound": {(5, 0.25, 0.125)}}
+    gap = own_text(process[0].config.context, below=0.25, proposal=0.125, calibrated=False)
+    expected = {"bounds": bounds_of(tokens, **filters) | gap}
     if name == "target":
         expected["generations"] = seeded | {"generate": {(6 * 7, 64)}}
         expected["target"] = seeded | {
