@@ -89,6 +89,7 @@ def calibrations(runs: list[RunResults]) -> list[Table]:
             "particles": Cell(str(found.particles)),
             "share of the encoder’s logits": Cell(f"{found.proposal:g}"),
             "converged": "yes" if found.converged else "no",
+            "gap on its own text": estimate(run.evaluation.own_text_gap),
             "gain of twice as many": Cell(f"{found.gain:.5f}", notes=(f"error {found.error:.5f}",)),
             "bound of training text by particles": Cell(
                 ", ".join(f"{k}: {bound:.4f}" for k, bound in found.curve.items())
