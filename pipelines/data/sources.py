@@ -270,7 +270,17 @@ def decompressed(raw: BinaryIO, suffix: str) -> BinaryIO:
     """A file, decompressed as its suffix says; truncated ones raise OSError."""
     if suffix not in COMPRESSIONS:
         return raw
-    return io.BufferedReader(pa.input_stream(raw, compression=COMPRESSIONS[suffix]), 1 << 20)
+    stream = pa.input_stream(raw, compression=COMPRESSIONS[suffix])
+    file = io.BufferedReader(stream, 1 << 20)
+    try:
+        file.peek()
+    except OSError as error:
+        if "too much memory" in str(error):
+            raise OSError(
+                f"its window is above 128 MiB; unpack it: zstd -d --long=31 {raw.name}"
+            ) from None
+        raise
+    return file
 
 
 class HubSource(Source):

@@ -6,12 +6,13 @@ The encoder of a Free Transformer reads the prompt and never an answer (inferenc
 decide every z, so that the result of a request does not depend on what it is batched with.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from itertools import chain
 from typing import Any, cast
 
 import torch
 from lm_eval.api.instance import Instance
-from lm_eval.api.model import TemplateLM
+from lm_eval.api.model import LM
 from lm_eval.models.utils import postprocess_generated_text
 from lm_eval.utils import get_rolling_token_windows, make_disjoint_window
 
@@ -48,7 +49,7 @@ from pipelines.suite.batching import (
 CPU_TOKENS = 2048  # a forward pass: activations of more leave its caches (half the speed at 16384)
 
 
-class FreeTransformerLM(TemplateLM):  # type: ignore[misc]
+class FreeTransformerLM(LM):  # type: ignore[misc]
     """A trained model of either arm.
 
     Attributes:
@@ -102,24 +103,37 @@ class FreeTransformerLM(TemplateLM):  # type: ignore[misc]
             raise UserError(f"a text of the benchmark cannot be asked: {error}") from None
         return dict(zip(distinct, ids, strict=True))
 
-    def tok_encode(
-        self, string: str, add_special_tokens: bool | None = None, **kwargs: Any
-    ) -> list[int]:
-        """Ids of a text as the start of a document, or without special tokens if so asked."""
-        ids = self.encode([string])[string]
-        return ids if add_special_tokens is False else [self.eot_token_id, *ids]
+    def tok_encode(self, text: str) -> list[int]:
+        """Ids of a text as the start of a document."""
+        return [self.eot_token_id, *self.encode([text])[text]]
 
-    def _encode_pair(self, context: str, continuation: str) -> tuple[list[int], list[int]]:
-        """Encode as the harness does; an answer that merges into its context's last token is
-        encoded alone.
+    def encoded(self, pairs: Sequence[tuple[str, str]]) -> list[Encoded]:
+        """Contexts and answers, each pair encoded as one text, as the harness does: an answer
+        begins with the spaces at its context's end. One that merges into its context's last token
+        is encoded alone.
         """
-        prompt, answer = super()._encode_pair(context, continuation)
-        return prompt, answer or self.tok_encode(continuation, add_special_tokens=False)
+        contexts = [context.rstrip() for context, _ in pairs]
+        wholes = ["".join(pair) for pair in pairs]
+        ids = self.encode(chain(contexts, wholes, (answer for _, answer in pairs)))
+        return [
+            (
+                pair,
+                [self.eot_token_id, *ids[context]],
+                ids[whole][len(ids[context]) :] or ids[pair[1]],
+            )
+            for pair, context, whole in zip(pairs, contexts, wholes, strict=True)
+        ]
 
-    def _loglikelihood_tokens(
-        self, requests: list[Encoded], **kwargs: Any
-    ) -> list[tuple[float, bool]]:
-        """Score answers; raises UserError for one without tokens, or longer than the context."""
+    def loglikelihood(self, requests: list[Instance]) -> list[tuple[float, bool]]:
+        """log P(answer | context), nats, and whether the answer is the greedy one; raises UserError
+        for an answer without tokens, or longer than the context.
+        """
+        return self.scored(
+            self.encoded([cast(tuple[str, str], request.args) for request in requests])
+        )
+
+    def scored(self, requests: list[Encoded]) -> list[tuple[float, bool]]:
+        """As `loglikelihood`, of encoded pairs."""
         questions, truncated = grouped_by_prompt(requests, self.max_length)
         self.truncated += truncated
         results: dict[int, tuple[float, bool]] = {}
@@ -180,7 +194,7 @@ class FreeTransformerLM(TemplateLM):  # type: ignore[misc]
             # no texts, which a message would name: a window has from 1 to as many tokens as fit
             windows += [(("", ""), *make_disjoint_window(window)) for window in rolling]
             counts.append(len(windows))
-        log_p = [value for value, _ in self._loglikelihood_tokens(windows)]
+        log_p = [value for value, _ in self.scored(windows)]
         return [sum(log_p[a:b]) for a, b in zip([0, *counts], counts, strict=False)]
 
     def bounded(self, texts: list[list[int]]) -> list[float]:

@@ -6,18 +6,22 @@ sandbox. So each answer is scored here by the task itself, as if it were the onl
 """
 
 import re
-from collections import defaultdict
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
+from lm_eval.api.instance import Instance
+from lm_eval.api.model import LM
+from lm_eval.api.registry import get_metric
+from lm_eval.api.task import ConfigurableTask
 
 from ftmodel.analysis.statistics import mean_and_error, pass_at_k
 from pipelines.artifacts.suite_results import SampledScore, Sampling, TaskScore, Varied
 from pipelines.config.suite import PassAtK, Suite, SuiteTask
 from pipelines.host.errors import UserError
+from pipelines.suite.documents import has_own_scoring, options
 from pipelines.suite.lm import FreeTransformerLM
-from pipelines.suite.tasks import LoggedSample, StoredTask, as_logged, prepare, run
+from pipelines.suite.tasks import LoggedSample, as_logged, prepare, run
 
 
 class SampledOutcome(NamedTuple):
@@ -28,34 +32,27 @@ class SampledOutcome(NamedTuple):
     log: list[LoggedSample]
 
 
-class RepeatedTask(StoredTask):
-    """A task with several answers to each document, each scored as if it were the only one."""
+class Reciter(LM):  # type: ignore[misc]
+    """Draws all answers to each prompt at once, and gives answer ``number`` of them."""
 
-    def apply_filters(self) -> None:
-        answers: list[list[str]] = [instance.resps for instance in self.instances]
-        filtered: list[dict[str, list[Any]]] = [defaultdict(list) for _ in answers]
-        for number in range(self.config.repeats):
-            for instance, texts in zip(self.instances, answers, strict=True):
-                instance.resps = [texts[number]]
-            super().apply_filters()
-            for instance, results in zip(self.instances, filtered, strict=True):
-                for name, result in instance.filtered_resps.items():
-                    results[name].append(result)
-        for instance, texts, results in zip(self.instances, answers, filtered, strict=True):
-            instance.resps, instance.filtered_resps = texts, dict(results)
+    def __init__(self, lm: FreeTransformerLM, samples: int) -> None:
+        super().__init__()
+        self.lm, self.samples, self.number = lm, samples, 0
+        self.start_task = lm.start_task
+        self.texts: list[list[str]] = []  # by request
 
-    def process_results(self, doc: Any, results: list[list[Any]]) -> dict[str, list[float]]:
-        """The score of each answer, by metric."""
-        scores: dict[str, list[float]] = defaultdict(list)
-        (answers,) = results
-        for answer in answers:
-            for metric, score in super().process_results(doc, [answer]).items():
-                scores[metric].append(score)
-        return dict(scores)
+    def generate_until(self, requests: list[Instance]) -> list[str]:
+        n = self.samples
+        if not self.texts:
+            drawn = self.lm.generate_until([each for each in requests for _ in range(n)])
+            self.texts = [drawn[i : i + n] for i in range(0, len(drawn), n)]
+        return [texts[self.number] for texts in self.texts]
 
-    def aggregation(self) -> dict[str, Callable[[list[list[float]]], float]]:
-        """Count documents, for every metric: `run_sampled` averages over them itself."""
-        return dict.fromkeys(super().aggregation(), len)
+    def loglikelihood(self, requests: list[Instance]) -> list[tuple[float, bool]]:
+        raise NotImplementedError
+
+    def loglikelihood_rolling(self, requests: list[Instance]) -> list[float]:
+        raise NotImplementedError
 
 
 def samplings(settings: PassAtK, latent: bool) -> list[Sampling]:
@@ -77,28 +74,46 @@ def run_sampled(
     """
     n = suite.pass_at_k.samples
     metric, _, chosen = spec.key.partition(",")
-    loaded = prepare(name, spec, suite, RepeatedTask)
+    loaded = prepare(name, spec, suite)
     task = next(iter(loaded["tasks"].values()))
-    if len(loaded["tasks"]) > 1 or not isinstance(task, RepeatedTask):
+    if len(loaded["tasks"]) > 1 or not isinstance(task, ConfigurableTask):
         raise UserError(f"suite.pass_at_k.tasks: {name} is not one task with stored data")
     if task.OUTPUT_TYPE != "generate_until":
         raise UserError(f"suite.pass_at_k.tasks: {name} generates no answers")
-    task.set_config("repeats", n)
+    task.set_config("repeats", 1)
     decoding = {
         "do_sample": sampling.temperature > 0,
         "temperature": sampling.temperature,
         "fresh_z": sampling.varied is not Varied.tokens,
     }
     task.set_config("generation_kwargs", decoding, update=True)
-    results, seconds = run(lm, loaded, suite)
-    samples = [s for s in results["samples"][task.config.task] if s["filter"] == chosen]
-    if {score for sample in samples for score in sample[metric]} - {0, 1}:
-        raise UserError(f"suite.pass_at_k.tasks: {name}: {metric} is not 0 or 1 of each answer")
+    reciter, seconds = Reciter(lm, n), 0.0
+    by_answer: list[list[LoggedSample]] = []
+    for number in range(n):
+        reciter.number = number
+        task.set_fewshot_seed(suite.seed)  # the same examples in each prompt
+        results, took = run(reciter, loaded, suite, bootstrap=0)
+        seconds += took
+        scored = [s for s in results["samples"][task.config.task] if s["filter"] == chosen]
+        if any(sample.get(metric) not in (0, 1) for sample in scored):
+            raise UserError(f"suite.pass_at_k.tasks: {name}: {metric} is not 0 or 1 of each answer")
+        by_answer.append(scored)
+    samples = [together(answers) for answers in zip(*by_answer, strict=True)]
     documents = by_figure(samples, metric, suite.pass_at_k, equal_answers(task, metric))
     scores = {figure: mean_score(values) for figure, values in documents.items()}
     pass_at = {k: scores[f"pass_at_{k}"] for k in suite.pass_at_k.k}
     score = SampledScore(sampling, n, pass_at, scores["distinct"], seconds)
     return SampledOutcome(score, documents, as_logged(samples))
+
+
+def together(answers: Sequence[LoggedSample]) -> LoggedSample:
+    """The answers to a document as one sample, with lists of texts and of scores."""
+    first = answers[0]
+    return first | {
+        "resps": [[each["resps"][0][0] for each in answers]],
+        "filtered_resps": [[each["filtered_resps"][0] for each in answers]],
+        **{metric: [each.get(metric) for each in answers] for metric in first["metrics"]},
+    }
 
 
 def by_figure(
@@ -118,16 +133,26 @@ def by_figure(
     return by_k | {"distinct": [number / n for number in different]}
 
 
-def equal_answers(task: RepeatedTask, metric: str) -> Callable[[Any, Any], bool] | None:
+def equal_answers(task: ConfigurableTask, metric: str) -> Callable[[Any, Any], bool] | None:
     """The test by which the task's metric takes two answers for the same; None for programs, whose
     text is compared.
     """
-    if (function := task._metric_fn_list.get(metric)) is None:
+    if has_own_scoring(task):
         return None
-    keywords = task._metric_fn_kwargs[metric]
 
     def equal(one: Any, other: Any) -> bool:
-        return bool(function(references=[one], predictions=[other], **keywords)[metric] == 1)
+        for entry in task.config.metric_list or [{"metric": metric}]:
+            named = function = entry["metric"]
+            if not callable(named):
+                function = get_metric(named, entry.get("hf_evaluate", False))
+            elif named.__name__ == metric:
+                named = metric
+            value = function(references=[one], predictions=[other], **options(entry))
+            if isinstance(value, dict):  # of a function, with figures of any name
+                named, value = metric, value.get(metric)
+            if named == metric and value is not None:
+                return bool(value == 1)
+        return bool(one == other)
 
     return equal
 
@@ -135,7 +160,7 @@ def equal_answers(task: RepeatedTask, metric: str) -> Callable[[Any, Any], bool]
 def distinct(answers: Sequence[Any], equal: Callable[[Any, Any], bool]) -> int:
     """How many of ``answers`` differ from all before them."""
     different: list[Any] = []
-    for answer in dict.fromkeys(answers):
+    for answer in {repr(answer): answer for answer in answers}.values():
         if not any(equal(answer, other) for other in different):
             different.append(answer)
     return len(different)

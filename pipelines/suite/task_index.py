@@ -1,6 +1,7 @@
 """Names of benchmark tasks: ours (tasks/) and the lm-evaluation-harness's."""
 
 import logging
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from difflib import get_close_matches
@@ -11,15 +12,11 @@ from typing import Any
 
 import lm_eval
 from lm_eval.tasks import TaskManager
-from lm_eval.tasks._index import Entry, Kind
-from lm_eval.tasks._yaml_loader import load_yaml
 from tqdm import tqdm
 
-from pipelines.common.file_listing import Fingerprint, Folder
+from pipelines.common.file_listing import Fingerprint, Folder, words_of
 from pipelines.host.errors import UserError
 from pipelines.host.files import ROOT
-
-# Names of benchmark tasks: ours (tasks/) and the lm-evaluation-harness's.
 
 OURS = ROOT / "tasks"
 HARNESS = Path(lm_eval.__file__).parent / "tasks"
@@ -53,19 +50,18 @@ def version_of_ours() -> str:
 
 
 @cache
-def index(everything: bool) -> dict[str, Entry]:
-    """Tasks, groups and tags by name: ours, and the harness's in FOLDERS, or all of them."""
+def manager(everything: bool) -> TaskManager:
+    """Tasks, groups and tags: ours, and the harness's in FOLDERS, or all of them."""
     folders = [] if everything else [str(HARNESS / name) for name in FOLDERS]
     with quiet():
-        manager = TaskManager(include_path=[*folders, str(OURS)], include_defaults=everything)
-    return manager.task_index
+        return TaskManager(include_path=[*folders, str(OURS)], include_defaults=everything)
 
 
-def entries_of(task: str) -> dict[str, Entry]:
-    """The smallest index that has the task; raises KeyError."""
+def manager_of(task: str) -> TaskManager:
+    """The smallest manager that knows the task; raises KeyError."""
     for everything in (False, True):
-        if task in index(everything):
-            return index(everything)
+        if task in manager(everything).task_index:
+            return manager(everything)
     raise KeyError(task)
 
 
@@ -75,31 +71,46 @@ def check_names(tasks: Mapping[str, str]) -> None:
     """
     for key, task in tasks.items():
         try:
-            entries_of(task)
+            manager_of(task)
         except KeyError:
-            near = get_close_matches(task, index(everything=True), n=3)
+            near = get_close_matches(task, manager(everything=True).all_tasks, n=3)
             hint = f"; near names: {', '.join(near)}" if near else ""
             raise UserError(
                 f"suite.tasks.{key}.task: {task!r} is neither a task of tasks/ nor of the harness"
-                f"{hint}"
+                f"{unread_file(task) or hint}"
             ) from None
+
+
+def unread_file(task: str) -> str:
+    """Why a file of tasks/ that names the task was not read; empty if there is none."""
+    named = re.compile(rf"\s*(task|group|tag)\s*:\s*['\"]?{re.escape(task)}['\"]?\s*(#.*)?")
+    for path in sorted(OURS.rglob("*.y*ml")):
+        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+        if not any(map(named.fullmatch, lines)):
+            continue
+        if path.suffix != ".yaml":
+            return f": {path} is not read, since its name does not end in .yaml"
+        try:
+            manager(everything=False).load(str(path))
+        except Exception as error:  # of YAML, or of a file that it includes
+            return f": {path} cannot be read: {words_of(error)}"
+    return ""
 
 
 def check_file(name: str, task: str, key: str, several: bool = False) -> None:
     """Raise UserError if ``task``'s file has no figure ``key``, or if ``several`` answers are to be
     drawn to its prompts and cannot be. The figures of a group are checked later.
     """
-    entry = entries_of(task)[task]
-    what = "is several tasks" if entry.kind in (Kind.GROUP, Kind.TAG) else ""
-    config = {}
-    if entry.kind is Kind.TASK:
-        config = load_yaml(entry.yaml_path, resolve_func=False, recursive=True)
-        if (kind := config.get("output_type", "generate_until")) != "generate_until":
-            what = f"generates no answers: {kind}"
+    entry = manager_of(task).task_index[task]
+    what = "is several tasks" if entry.kind.name in ("GROUP", "TAG") else ""
+    config = (entry.cfg or {}) if entry.kind.name == "TASK" else {}
+    kind = config.get("output_type", "generate_until")
+    if kind != "generate_until":
+        what = f"generates no answers: {kind}"
     if several and what:
         raise UserError(f"suite.pass_at_k.tasks: {name} {what}")
-    metrics = [str(each["metric"]) for each in config.get("metric_list", [])]
-    if metrics and not any("." in metric for metric in metrics):  # a function has another name
+    metrics = [str(each["metric"]) for each in config.get("metric_list") or []]
+    if metrics and not any("." in metric for metric in metrics):  # a function has other names
         refuse_key(name, key, metrics, config.get("filter_list"))
 
 
@@ -111,12 +122,12 @@ def refuse_key(entry: str, key: str, metrics: list[str], filters: list[Any] | No
         raise UserError(f"suite.tasks.{entry}.key: {key!r} is not one of {', '.join(known)}")
 
 
-def leaves(task: str, entries: Mapping[str, Entry]) -> Iterator[Entry]:
+def leaves(task: str, entries: Mapping[str, Any]) -> Iterator[Any]:
     """The single tasks behind a name, also behind groups and tags."""
     entry = entries[task]
-    if entry.kind is Kind.TAG:
+    if entry.kind.name == "TAG":
         members: list[Any] = sorted(entry.tags)
-    elif entry.kind is Kind.GROUP:
+    elif entry.kind.name == "GROUP":
         members = entry.cfg["task"]
     else:
         yield entry

@@ -11,9 +11,7 @@ PASSED or the failure's name.
 
 import json
 import logging
-import random
-from collections.abc import Callable, Mapping
-from functools import wraps
+from collections.abc import Mapping
 from itertools import chain
 from math import hypot, isclose, isfinite, isnan, log
 from pathlib import Path
@@ -21,13 +19,8 @@ from statistics import fmean
 from time import perf_counter
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
-from lm_eval.api.task import ConfigurableTask
 from lm_eval.evaluator import evaluate
-from lm_eval.tasks import TaskManager
-from lm_eval.tasks._factory import TaskFactory  # TaskManager takes no override for a group
-from lm_eval.tasks._index import Kind
 from lm_eval.utils import handle_non_serializable
 
 from ftmodel.analysis.statistics import mean_and_error
@@ -35,9 +28,9 @@ from pipelines.artifacts.suite_results import TaskResult
 from pipelines.common.file_listing import words_of
 from pipelines.config.suite import Suite, SuiteTask
 from pipelines.host.errors import UserError
-from pipelines.suite import benchmark_data, task_index
+from pipelines.suite import benchmark_data, documents, task_index
 from pipelines.suite.lm import FreeTransformerLM
-from pipelines.suite.task_index import check_names, entries_of, leaves, quiet, refuse_key
+from pipelines.suite.task_index import check_names, leaves, manager_of, quiet, refuse_key
 
 BOOTSTRAP = 1000  # draws for the standard error of a metric that has no closed form
 SURE = 2.0  # Monte-Carlo standard errors
@@ -59,120 +52,14 @@ class Outcome(NamedTuple):
     log: list[LoggedSample]
 
 
-def by_document(method: Callable[..., Any]) -> Callable[..., Any]:
-    """Turn an error over a document, of whatever type, into a UserError that names it."""
-
-    @wraps(method)
-    def named(self: Any, doc: Any, *arguments: Any, **keywords: Any) -> Any:
-        try:
-            return method(self, doc, *arguments, **keywords)
-        except UserError:
-            raise
-        except Exception as error:  # of templates, of functions of a task, of the harness
-            reason = f"{type(error).__name__}: {words_of(error)}"
-            raise UserError(f"{self.name_of(doc)}: {reason}") from error
-
-    return named
-
-
-class StoredTask(ConfigurableTask):  # type: ignore[misc]
-    """A task of the harness on stored data, whose documents are checked as they are used."""
-
-    doc_to_text = by_document(ConfigurableTask.doc_to_text)
-    fewshot_context = by_document(ConfigurableTask.fewshot_context)
-    process_results = by_document(ConfigurableTask.process_results)
-
-    ready = False  # once document 0 has shown what texts and labels are
-
-    def __init__(self, config: dict[str, Any]) -> None:
-        try:
-            super().__init__(config={key: value for key, value in config.items() if key != "class"})
-        except IndexError:  # the label of document 0, which the harness looks up in its choices
-            self.check_label(self.eval_docs[0], self.doc_to_target(self.eval_docs[0]))
-            raise
-        self.ready = True
-
-    def download(self, dataset_kwargs: dict[str, Any] | None = None, **_: Any) -> None:
-        if callable(self.config.custom_dataset):
-            super().download(dataset_kwargs)
-        else:
-            self.dataset = benchmark_data.load(*benchmark_data.source(self.config))
-            split = self.config.test_split or self.config.validation_split
-            if split and split not in self.dataset:
-                known = ", ".join(self.dataset)
-                raise UserError(f"task {self.config.task}: no split {split} in its data ({known})")
-            if split and not len(self.dataset[split]):
-                raise UserError(f"task {self.config.task}: its split {split} has no documents")
-
-    @by_document
-    def doc_to_choice(self, doc: Any, doc_to_choice: Any = None) -> list[str]:
-        """The choices of a document; raises UserError if there are none, or one is empty."""
-        choices: list[str] = super().doc_to_choice(doc, doc_to_choice)
-        if not choices:
-            raise UserError(f"{self.name_of(doc)} has no choices")
-        if "" in choices:
-            raise UserError(f"{self.name_of(doc)}: choice {choices.index('')} is empty")
-        return choices
-
-    @by_document
-    def construct_requests(self, doc: Any, ctx: Any, **kwargs: Any) -> Any:
-        requests = super().construct_requests(doc, ctx, **kwargs)
-        listed = requests if isinstance(requests, list) else [requests]
-        for request in listed:
-            scored = request.request_type != "generate_until"
-            if scored and request.args[-1] == "":
-                raise UserError(f"{self.name_of(doc)}: nothing to score, an empty text")
-        return requests
-
-    @by_document
-    def doc_to_target(self, doc: Any, doc_to_target: Any = None) -> Any:
-        """The label of a document; raises UserError for one that no answer can match."""
-        target = super().doc_to_target(doc, doc_to_target)
-        own = doc_to_target in (None, self.config.doc_to_target)  # not another, for the prompt
-        if self.ready and own and not callable(self.config.process_results):
-            self.check_label(doc, self.doc_to_text(doc) if self.multiple_input else target)
-        return target
-
-    def check_label(self, doc: Any, label: Any) -> None:
-        """Raise UserError if a label is missing, hidden (−1) or no choice, which would score 0."""
-        scored = str(self.OUTPUT_TYPE).startswith("loglikelihood")  # itself, and may not be ""
-        if label is None or (label in ("", []) and not scored):
-            raise UserError(f"{self.name_of(doc)} has no label")
-        if self.OUTPUT_TYPE != "multiple_choice":
-            return
-        if isinstance(label, list) != bool(self.multiple_target):
-            raise UserError(f"{self.name_of(doc)}: label {label!r}, unlike that of document 0")
-        choices = self.doc_to_choice(doc)
-        labels = label if isinstance(label, list) else [label]
-        for each in labels:
-            known = range(len(choices)) if isinstance(each, int) else choices
-            if each not in known:
-                hidden = " (a hidden one?)" if str(each) == "-1" else ""
-                raise UserError(
-                    f"{self.name_of(doc)}: label {each!r}{hidden} is none of its {len(choices)} "
-                    "choices"
-                )
-
-    def name_of(self, doc: Any) -> str:
-        """The document by its index in the task."""
-        indices = (index for index, other in enumerate(self.eval_docs) if other == doc)
-        index = next(indices, None)
-        which = "a document for the prompt" if index is None else f"document {index}"
-        return f"task {self.config.task}: {which}"
-
-
-def load(task: str, kind: type[StoredTask] = StoredTask) -> dict[str, Any]:
-    """The harness's tasks and groups by name; raises Skipped if their data cannot be used."""
-    entries = entries_of(task)
-    entry = entries[task]
-    ours = not any(leaf.kind is Kind.PY_TASK for leaf in leaves(task, entries))
+def load(task: str) -> dict[str, Any]:
+    """The harness's tasks and groups by name; raises Skipped if their data cannot be used, and
+    UserError if the tasks cannot be made.
+    """
     try:
-        with quiet(logging.ERROR):  # it warns of settings that its own tasks leave out
-            objects = TaskFactory().build(
-                entry, overrides={"class": kind} if ours else None, registry=dict(entries)
-            )
-            manager = TaskManager(include_defaults=False)
-            return dict(manager.load(objects if isinstance(objects, list) else [objects]))
+        # it warns of settings that its own tasks leave out
+        with quiet(logging.ERROR), documents.stored_data():
+            return dict(manager_of(task).load(task))
     except benchmark_data.NotHere as error:
         raise Skipped(
             f"its data are not in {benchmark_data.FOLDER} ({error}); "
@@ -180,18 +67,56 @@ def load(task: str, kind: type[StoredTask] = StoredTask) -> dict[str, Any]:
         ) from error
     except (ImportError, OSError) as error:  # of a task that is a program, and gets its own data
         raise Skipped(f"the harness cannot load it here ({words_of(error)})") from error
+    except UserError:
+        raise
+    except Exception as error:
+        raise documents.named_failure(error, task) from error
 
 
-def check_programs(task: str, run_code: bool) -> None:
-    """Raise Skipped for a task that runs what a model wrote, unless that is asked for and safe."""
-    unsafe = [leaf for leaf in leaves(task, entries_of(task)) if leaf.cfg.get("unsafe_code")]
-    if not unsafe:
-        return
-    if any(task_index.OURS not in Path(leaf.yaml_path).parents for leaf in unsafe):
-        raise Skipped(
-            "the harness would run what a model wrote with no sandbox; "
-            "ft_human_eval_plus and ft_mbpp have one"
-        )
+def check_files(task: str, run_code: bool) -> set[str]:
+    """The tasks behind ``task`` whose files say that they run what a model wrote. Raises Skipped
+    for one of the harness, or if it is not asked for, before data or a scorer are downloaded.
+    """
+    unsafe = set()
+    for leaf in leaves(task, manager_of(task).task_index):
+        if leaf.cfg.get("unsafe_code"):
+            unsafe.add(leaf.name)
+            if task_index.OURS not in Path(leaf.yaml_path).parents:
+                raise Skipped(
+                    "the harness would run what a model wrote with no sandbox; "
+                    "ft_human_eval_plus and ft_mbpp have one"
+                )
+            check_sandbox(run_code)
+    return unsafe
+
+
+def check_programs(loaded: Mapping[str, Any], unsafe: set[str], run_code: bool) -> None:
+    """Raise Skipped unless what a model wrote is run only if asked for, and in the sandbox. The
+    tasks as they are loaded say so, not only the files of those that are ``unsafe``: a group may
+    set what a member's file does not.
+    """
+    for name, task in loaded["tasks"].items():
+        in_sandbox = [
+            any(
+                step["function"] == "custom" and step.get("filter_fn") in (human_eval, mbpp)
+                for step in way["filter"]
+            )
+            for way in getattr(task.config, "filter_list", None) or []
+        ]
+        says_so = name in unsafe or getattr(task, "UNSAFE_CODE", False)
+        if not says_so and not any(in_sandbox):
+            continue
+        check_sandbox(run_code)
+        # a scorer must see what the sandbox says of an answer, and never the answer
+        if not in_sandbox or not all(in_sandbox):
+            raise Skipped(
+                f"{name} would run what a model wrote with no sandbox: its filter_list "
+                "needs pipelines.suite.tasks.human_eval or .mbpp in each filter"
+            )
+
+
+def check_sandbox(run_code: bool) -> None:
+    """Raise Skipped unless programs are to be run, and can be."""
     if not run_code:
         raise Skipped("programs that a model wrote are run only if asked for: suite.run_code=true")
     from pipelines.suite.sandbox import run as sandbox
@@ -216,30 +141,34 @@ def configure(name: str, spec: SuiteTask, loaded: dict[str, Any], seed: int) -> 
         shots = spec.shots if spec.shots is not None else (task.config.num_fewshot or 0)
         task.set_config("num_fewshot", shots)
         task.set_fewshot_seed(seed)
-        if shots > len(task.sampler.df):
+        if shots and shots > len(task.sampler.df):
             raise UserError(
                 f"suite.tasks.{name}.shots: {shots}, but {task.config.task} has "
                 f"{len(task.sampler.df)} documents for its prompt"
             )
-        refuse_key(name, spec.key, list(task.aggregation()), task.config.filter_list)
+        if not any(callable(each["metric"]) for each in task.config.metric_list or []):
+            # a function may give figures of any name
+            refuse_key(name, spec.key, list(task.aggregation()), task.config.filter_list)
 
 
-def prepare(
-    name: str, spec: SuiteTask, suite: Suite, kind: type[StoredTask] = StoredTask
-) -> dict[str, Any]:
+def prepare(name: str, spec: SuiteTask, suite: Suite) -> dict[str, Any]:
     """The tasks behind ``spec``, the entry ``name`` of suite.tasks; raises Skipped or UserError."""
     check_names({name: spec.task})
-    check_programs(spec.task, suite.run_code)
-    loaded = load(spec.task, kind)
+    unsafe = check_files(spec.task, suite.run_code)
+    documents.seed_everything(suite.seed)  # a task may shuffle its documents
+    loaded = load(spec.task)
+    check_programs(loaded, unsafe, suite.run_code)
     configure(name, spec, loaded, suite.seed)
+    for task in loaded["tasks"].values():
+        documents.check_documents(task, suite.limit)
     return loaded
 
 
-def run(lm: FreeTransformerLM, loaded: dict[str, Any], suite: Suite) -> tuple[Any, float]:
+def run(
+    lm: Any, loaded: dict[str, Any], suite: Suite, bootstrap: int = BOOTSTRAP
+) -> tuple[Any, float]:
     """The harness's results of loaded tasks, and seconds; raises UserError for a bad document."""
-    random.seed(suite.seed)
-    np.random.seed(suite.seed)
-    torch.manual_seed(suite.seed)
+    documents.seed_everything(suite.seed)
     lm.start_task()
     begin = perf_counter()
     with quiet():
@@ -247,9 +176,9 @@ def run(lm: FreeTransformerLM, loaded: dict[str, Any], suite: Suite) -> tuple[An
             lm,
             loaded,
             limit=suite.limit,
-            bootstrap_iters=BOOTSTRAP,
+            bootstrap_iters=bootstrap,
             log_samples=True,
-            confirm_run_unsafe_code=True,  # check_programs has asked for more
+            confirm_run_unsafe_code=suite.run_code,  # check_programs has asked for more
         )
     return results, perf_counter() - begin
 
@@ -261,20 +190,25 @@ def run_task(lm: FreeTransformerLM, name: str, spec: SuiteTask, suite: Suite) ->
     tasks = loaded["tasks"]
     top = spec.task if len(tasks) > 1 else next(iter(tasks))
     if spec.key not in results["results"][top]:
+        found = (key for key in results["results"][top] if "," in key and "_stderr," not in key)
         raise UserError(
-            f"suite.tasks.{name}.key: {top} gives no {spec.key!r} for its {len(tasks)} tasks"
+            f"suite.tasks.{name}.key: {top} gives no {spec.key!r} for its {len(tasks)} tasks; it "
+            f"gives {', '.join(found)}"
         )
     metric, _, chosen = spec.key.partition(",")
-    samples = [
+    filtered = [
         {"task": task, **sample} | with_error(lm, sample)
         for task in tasks
         for sample in results["samples"][task]
         if sample["filter"] == chosen
     ]
+    samples = [sample for sample in filtered if metric in sample]  # a task may leave some out
+    whole = len(samples) == len(filtered)
     result = task_result(lm, spec, top, loaded, results, samples, seconds)
     if not isfinite(result.value):
         raise UserError(f"task {top}: its {metric} is {result.value}")
-    return Outcome(result, document_scores(metric, result.value, samples), as_logged(samples))
+    scores = document_scores(metric, result.value, samples) if whole else None
+    return Outcome(result, scores, as_logged(filtered))
 
 
 def as_logged(samples: list[LoggedSample]) -> list[LoggedSample]:
@@ -355,8 +289,9 @@ def undecided(metric: str, tasks: Mapping[str, Any], samples: list[LoggedSample]
         weighed = sorted(
             (
                 (likelihood / lengths[metric](choice), error / lengths[metric](choice))
+                # without acc_mutual_info's likelihoods, which stand behind those of the choices
                 for choice, (likelihood, _), error in zip(
-                    choices, sample["filtered_resps"], sample["mc_error"], strict=True
+                    choices, sample["filtered_resps"], sample["mc_error"], strict=False
                 )
             ),
             reverse=True,

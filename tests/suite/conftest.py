@@ -4,8 +4,9 @@ import sys
 from types import SimpleNamespace
 
 import pytest
+from datasets import Dataset, DatasetDict
 
-from pipelines.suite import sandbox
+from pipelines.suite import benchmark_data, sandbox, task_index
 from pipelines.tokenize.vocabulary import train_bpe
 from tests.support.benchmark_models import CONTEXT, END, TEXT, adapter
 
@@ -44,3 +45,35 @@ def fake_sandbox(monkeypatch):
     monkeypatch.setitem(sys.modules, "pipelines.suite.sandbox.run", fake)
     monkeypatch.setattr(sandbox, "run", fake, raising=False)
     return fake
+
+
+@pytest.fixture
+def given(monkeypatch):
+    """Factory: from now on every dataset has these splits, each a list of documents."""
+
+    def give(**splits):
+        data = DatasetDict({name: Dataset.from_list(docs) for name, docs in splits.items()})
+        asked = []
+        monkeypatch.setattr(benchmark_data, "load", lambda *what: asked.append(what) or data)
+        return asked
+
+    return give
+
+
+@pytest.fixture
+def own_tasks(monkeypatch, tmp_path):
+    """Factory: tasks/ has these files, a module utils.py, and no others; the harness has none."""
+
+    def write(utils="", **contents):
+        folder = tmp_path / "tasks"
+        folder.mkdir(exist_ok=True)
+        (folder / "utils.py").write_text(utils)
+        for name, content in contents.items():
+            (folder / f"{name}.yaml").write_text(content)
+        monkeypatch.setattr(task_index, "OURS", folder)
+        monkeypatch.setattr(task_index, "FOLDERS", ())
+        task_index.manager.cache_clear()
+        return folder
+
+    yield write
+    task_index.manager.cache_clear()

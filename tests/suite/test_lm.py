@@ -38,10 +38,10 @@ def test_an_answer_that_melts_into_its_context_is_encoded_alone(make_lm):
     lm = make_lm()
     context, answer = "answ", "er"
     assert len(lm.tok_encode(context + answer)) <= len(lm.tok_encode(context))
-    alone = lm.tok_encode(answer, add_special_tokens=False)
-    assert alone == lm.tokens.encode_batch([answer.encode()])[0]
-    assert lm._encode_pair(context, answer) == (lm.tok_encode(context), alone)
-    prompt, answer = lm._encode_pair(f"a{END}", f"{END} b")
+    (alone,) = lm.tokens.encode_batch([answer.encode()])
+    pairs = [(context, answer), (f"a{END}", f"{END} b")]
+    melted, (pair, prompt, answer) = lm.encoded(pairs)
+    assert melted == (pairs[0], lm.tok_encode(context), alone) and pair == pairs[1]
     assert prompt[0] == lm.eot_token_id, "in a text it is text"
     assert lm.eot_token_id not in [*prompt[1:], *answer]
 
@@ -162,7 +162,7 @@ def test_a_baseline_reads_each_token_once_and_the_last_window_after_as_many_as_f
 
     windows, lm = [], make_lm(latent_bits=0)
     lm.max_length = 4
-    monkeypatch.setattr(lm, "_loglikelihood_tokens", record)
+    monkeypatch.setattr(lm, "scored", record)
     assert lm.exact([[*range(10)], [*range(20, 25)]]) == [111, 11_000]
     end = lm.eot_token_id
     assert windows == [

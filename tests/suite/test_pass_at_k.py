@@ -7,6 +7,7 @@ from unittest.mock import Mock
 
 import pytest
 import torch
+from lm_eval.api.task import ConfigurableTask
 
 from pipelines.artifacts.suite_results import Sampling, TaskScore, Varied
 from pipelines.config.checks import check_values
@@ -14,8 +15,6 @@ from pipelines.config.suite import PassAtK
 from pipelines.host.errors import UserError
 from pipelines.suite import benchmark_data, pass_at_k
 from pipelines.suite.pass_at_k import (
-    RepeatedTask,
-    StoredTask,
     mean_score,
     program_text,
     run_sampled,
@@ -214,7 +213,7 @@ def test_what_cannot_be_answered_several_times_is_refused_before_anything_is_sco
         check_file("x", "ft_mmlu", "acc_norm,none", several=True)
 
 
-@pytest.mark.parametrize("kinds", [[RepeatedTask] * 2, [None]])
+@pytest.mark.parametrize("kinds", [[ConfigurableTask] * 2, [None]])
 def test_several_tasks_or_one_that_is_a_program_are_refused(monkeypatch, kinds):
     tasks = {i: Mock(kind, OUTPUT_TYPE="generate_until") for i, kind in enumerate(kinds)}
     monkeypatch.setattr(pass_at_k, "prepare", lambda *_: {"tasks": tasks})
@@ -228,7 +227,7 @@ def test_one_document_has_no_error():
 
 
 def test_a_score_between_right_and_wrong_is_refused(monkeypatch):
-    monkeypatch.setattr(StoredTask, "process_results", lambda *_: {"exact_match": 0.5})
+    monkeypatch.setattr(ConfigurableTask, "process_results", lambda *_: {"exact_match": 0.5})
     with pytest.raises(UserError, match="exact_match is not 0 or 1"):
         run_sampled(Scripted(), "x", IDIOMS, suite(limit=2), TOKENS)
 

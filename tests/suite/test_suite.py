@@ -323,9 +323,9 @@ ONCE = {"samples": 3, "k": [1], "temperatures": [0.5], "tasks": ["passages"]}
     ],
 )
 def test_mistakes_are_named_before_anything_is_trained(look, changes, message, monkeypatch):
-    index = task_index.index
+    manager = task_index.manager
     # indexing the whole harness takes 15 seconds
-    monkeypatch.setattr(task_index, "index", lambda everything: index(False))
+    monkeypatch.setattr(task_index, "manager", lambda everything: manager(False))
     look()  # what is right is known from now on
     with pytest.raises(UserError, match=rf"suite\.{message}"):
         look(**changes)

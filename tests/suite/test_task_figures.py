@@ -5,7 +5,6 @@ from types import SimpleNamespace
 from unittest.mock import Mock
 
 import pytest
-from lm_eval.tasks import TaskManager
 
 from pipelines.suite import benchmark_data, tasks
 from pipelines.suite.tasks import run_task, standard_error, undecided
@@ -42,19 +41,6 @@ def test_the_figure_of_several_tasks_is_that_of_their_group(monkeypatch, names):
     assert result.subtasks == ({"one": 0.0, "two": 1.0} if several else {})
     assert (result.shots, result.seconds, result.documents) == (3, 1.5, len(names))
     assert [logged["task"] for logged in log] == names
-
-
-def test_the_harness_is_not_indexed_anew(monkeypatch):
-    """All of it takes 15 seconds."""
-    asked = []
-
-    def manager(**given):
-        asked.append(given)
-        return TaskManager(include_defaults=False)
-
-    monkeypatch.setattr(tasks, "TaskManager", manager)
-    loaded = tasks.load("ft_words")
-    assert [*loaded["tasks"]] == ["ft_words"] and asked == [{"include_defaults": False}]
 
 
 def test_an_error_that_is_no_number_is_none():

@@ -3,21 +3,28 @@
 import io
 import logging
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import lm_eval
 import pytest
-from lm_eval.tasks._index import Entry, Kind
 
 from pipelines.host.errors import UserError
 from pipelines.suite import task_index
-from pipelines.suite.task_index import check_file, check_names, entries_of, leaves, quiet
+from pipelines.suite.task_index import (
+    check_file,
+    check_names,
+    leaves,
+    manager_of,
+    quiet,
+    unread_file,
+)
 
 
 def test_all_of_the_harness_is_indexed_for_names_that_are_nowhere_else(monkeypatch):
-    small = {"ours": 0}
-    whole = small | dict.fromkeys(["task_1", "task_2", "task_3", "task_4"], 0)
-    monkeypatch.setattr(task_index, "index", lambda everything: whole if everything else small)
-    assert entries_of("ours") is small and entries_of("task_2") is whole
+    names = ["ours", "task_1", "task_2", "task_3", "task_4"]
+    small, whole = (Mock(task_index=names[:n], all_tasks=names[:n]) for n in (1, 5))
+    monkeypatch.setattr(task_index, "manager", lambda everything: whole if everything else small)
+    assert manager_of("ours") is small and manager_of("task_2") is whole
     check_names({"a": "ours", "b": "task_2"})
     for task, near in (("task_9", "; near names: task_4, task_3, task_2"), ("qqq", "")):
         with pytest.raises(UserError) as error:
@@ -27,30 +34,35 @@ def test_all_of_the_harness_is_indexed_for_names_that_are_nowhere_else(monkeypat
 
 
 def test_the_tasks_behind_a_name_are_those_of_its_groups_and_tags():
-    def entry(name, kind=Kind.TASK, task=None, tags=()):
-        return Entry(name, kind, None, {"task": task}, {*tags})
+    def entry(kind="TASK", task=None, tags=()):
+        return SimpleNamespace(kind=SimpleNamespace(name=kind), cfg={"task": task}, tags={*tags})
 
-    entries = [
-        entry("tag", Kind.TAG, tags=["b", "group", "unknown"]),
-        entry("group", Kind.GROUP, ["c", {"task": "d"}, {"group": "inner", "task": ["x"]}]),
-        entry("inner", Kind.GROUP, "a"),
-        *map(entry, "abcd"),
-    ]
-    names = [leaf.name for leaf in leaves("tag", {each.name: each for each in entries})]
-    assert names == ["b", "c", "d", "a"]
+    entries = {
+        "tag": entry("TAG", tags=["b", "group", "unknown"]),
+        "group": entry("GROUP", ["c", {"task": "d"}, {"group": "inner", "task": ["x"]}]),
+        "inner": entry("GROUP", "a"),
+        **{name: entry() for name in "abcd"},
+    }
+    assert [*leaves("tag", entries)] == [entries[name] for name in "bcda"]
 
 
-def test_figures_are_looked_up_in_included_files_but_not_those_of_functions(monkeypatch, tmp_path):
+def test_figures_are_looked_up_in_included_files_but_not_those_of_functions(own_tasks):
     with pytest.raises(UserError, match=r"'acc_nrm,none' is not one of acc,none, acc_norm,none$"):
         check_file("x", "arc_challenge", "acc_nrm,none")
     with pytest.raises(UserError, match=r"x generates no answers: multiple_choice$"):
         check_file("x", "arc_challenge", "acc,none", several=True)
-    file = tmp_path / "own.yaml"
-    file.write_text("metric_list: [{metric: !function own.score}]")
-    (tmp_path / "own.py").write_text("def score(): ...")
-    entry = SimpleNamespace(kind=Kind.TASK, yaml_path=file)
-    monkeypatch.setattr(task_index, "entries_of", lambda _: {"own": entry})
+    own_tasks(own="task: own\nmetric_list: [{metric: !function own.score}]")
     check_file("x", "own", "score,none")
+
+
+def test_a_file_that_was_not_read_is_named_with_the_reason(own_tasks):
+    folder = own_tasks(broken="include: nowhere.yaml\ntask: mine_1", other="task: mine_10")
+    (folder / "late.yml").write_text("task: 'mine_2'  # the second")
+    assert "cannot be read: [Errno 2]" in unread_file("mine_1")
+    assert unread_file("mine_2") == (
+        f": {folder}/late.yml is not read, since its name does not end in .yaml"
+    )
+    assert unread_file("mine") == ""
 
 
 def test_the_harness_is_silent_and_its_bars_leave_nothing(monkeypatch):

@@ -8,6 +8,7 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 from datasets import Dataset, DatasetDict
+from lm_eval.api.task import ConfigurableTask
 
 from pipelines.host.errors import UserError
 from pipelines.report.benchmarks import paper_name, read_tables
@@ -33,19 +34,6 @@ CHOICE, TEXT = entry("ft_snippets", "acc,none"), entry("ft_passages", "bits_per_
 def no_network(monkeypatch, tmp_path):
     monkeypatch.setattr(benchmark_data, "NO_HUB", ["no hub in reach: tests ask none"])
     monkeypatch.setattr(benchmark_data, "FOLDER", tmp_path / "benchmarks")
-
-
-@pytest.fixture
-def given(monkeypatch):
-    """Factory: from now on every dataset has these splits, each a list of documents."""
-
-    def give(**splits):
-        data = DatasetDict({name: Dataset.from_list(docs) for name, docs in splits.items()})
-        asked = []
-        monkeypatch.setattr(benchmark_data, "load", lambda *what: asked.append(what) or data)
-        return asked
-
-    return give
 
 
 def test_our_snippets_and_words_have_one_right_answer_anywhere():
@@ -167,6 +155,88 @@ def test_programs_are_run_only_if_asked_for(sandbox):
     assert not sandbox.ran
 
 
+SCORED_OUTSIDE = """
+dataset_path: json
+test_split: test
+output_type: generate_until
+doc_to_text: q
+doc_to_target: a
+process_results: !function utils.ran
+metric_list: [{metric: acc, aggregation: mean, higher_is_better: true}]
+"""
+FIRST = "  - {name: first, filter: [{function: take_first}]}\n"
+SANDBOX = f"""
+filter_list:
+{FIRST}  - name: sandbox
+    filter: [{{function: custom, filter_fn: !function pipelines.suite.tasks.mbpp}}]
+"""
+UNSAFE = "unsafe_code: true\n"
+MEMBER = "group: t\ntask:\n  - {{task: member, unsafe_code: {}}}\n"
+INLINE = "group: t\ntask:\n  - task: inline\n    unsafe_code: true"
+WAYS_TO_SAY_IT = {
+    "its file": {"t": f"task: t\n{UNSAFE}{SCORED_OUTSIDE}"},
+    "a file that it includes": {
+        "t": "include: base.yaml\ntask: t",
+        "base": UNSAFE + SCORED_OUTSIDE,
+    },
+    "a task in a group": {"t": INLINE + SCORED_OUTSIDE.replace("\n", "\n    ")},
+    "a group of a task": {"t": MEMBER.format("true"), "member": "task: member" + SCORED_OUTSIDE},
+    "a group that denies it": {
+        "t": MEMBER.format("false"),
+        "member": f"task: member\n{UNSAFE}{SCORED_OUTSIDE}",
+    },
+    "one filter of two": {"t": f"task: t{SCORED_OUTSIDE}{SANDBOX}"},
+}
+
+
+@rejects(
+    'tasks.check_programs: getattr(task, "«UNSAFE_CODE→x»", False)',
+    "a group's word",
+    case="a task in a group",
+)
+@rejects(
+    "tasks.check_programs: «name in unsafe or→»",
+    "a file that its group denies",
+    case="a group that denies it",
+)
+@rejects(
+    "tasks.check_programs: not «all→any»(in_sandbox)",
+    "an answer that one filter lets through",
+    case="one filter of two",
+)
+@pytest.mark.parametrize("way", WAYS_TO_SAY_IT)
+def test_a_scorer_never_sees_a_program_outside_the_sandbox(own_tasks, given, sandbox, way):
+    """SECURITY.md. Whatever says that a task runs programs: it is not scored, even with
+    run_code=true, unless all its filters are the sandbox's.
+    """
+    folder = own_tasks(
+        "from pathlib import Path\n\ndef ran(doc, results):\n"
+        "    Path(__file__).with_name('ran').touch()\n    return {'acc': 0.0}\n",
+        **WAYS_TO_SAY_IT[way],
+    )
+    given(test=[{"q": "1", "a": "2", "test_list": ["1"], "test_setup_code": ""}])
+    spec = entry("t", "acc,first" if "filter" in way else "acc,none")
+    for run_code, reason in ((False, "only if asked for"), (True, "with no sandbox")):
+        with pytest.raises(
+            (Skipped, ValueError), match=reason
+        ):  # the harness refuses by ValueError
+            run_task(Scripted(), "x", spec, settings(run_code=run_code))
+    assert not (folder / "ran").exists() and not sandbox.ran
+
+
+def test_a_task_of_ones_own_runs_programs_in_the_sandbox(own_tasks, given, sandbox):
+    """Also if its file does not say that it runs any."""
+    scored = SCORED_OUTSIDE.replace("utils.ran", "pipelines.suite.tasks.pass_at_1")
+    own_tasks(t="task: t" + scored.replace("acc", "pass@1") + SANDBOX.replace(FIRST, ""))
+    given(test=[{"q": "1", "a": "2", "test_list": ["1"], "test_setup_code": ""}])
+    spec, model = entry("t", "pass@1,sandbox"), Scripted(answer=lambda _: "good")
+    with pytest.raises(Skipped, match="only if asked for"):
+        run_task(model, "x", spec, settings())
+    assert not sandbox.ran
+    assert run_task(model, "x", spec, settings(run_code=True)).scores == [1.0]
+    assert sandbox.ran == [("good", "\n1\n")]
+
+
 def test_without_its_data_a_task_is_skipped_with_the_command_to_fetch_them():
     for name in ("hellaswag", "mmlu"):
         with pytest.raises(Skipped, match=r"^its.*no hub in reach.*`ftlab fetch` .*$"):
@@ -175,10 +245,7 @@ def test_without_its_data_a_task_is_skipped_with_the_command_to_fetch_them():
 
 @pytest.mark.parametrize("error", [ConnectionError("no\nroute"), ModuleNotFoundError("no nltk")])
 def test_a_task_that_gets_its_own_data_and_cannot_is_skipped(monkeypatch, error):
-    def build(*_, **__):
-        raise error
-
-    monkeypatch.setattr(tasks.TaskFactory, "build", build)
+    monkeypatch.setattr(task_index.TaskManager, "load", Mock(side_effect=error))
     with pytest.raises(Skipped, match=r"^the harness cannot load it here \(no (route|nltk)"):
         run_task(Scripted(), "x", entry("piqa", "acc,none"), settings())
 
@@ -215,42 +282,8 @@ def test_what_cannot_be_scored_is_found_before_anything_is(given, splits, spec, 
     assert not model.pairs
 
 
-@rejects("StoredTask.check_label: («→-1, »len", "hidden labels scored with 0")
-@pytest.mark.parametrize(
-    ("labels", "message"),
-    [
-        ([0, -1], "document 1: label -1 .*hidden"),
-        (["a", "-1"], "document 1: label '-1' .*hidden"),
-        ([2, 0], "document 0: label 2 "),
-        ([[0], [0, 2]], "document 1: label 2 "),
-        ([[1], []], "document 1 .*no label"),
-    ],
-)
-def test_a_label_that_no_answer_can_match_is_named(given, labels, message):
-    """The harness would score it with 0. Labels of a list must be lists."""
-    docs = [{"prompt": f"p{i}", "choices": ["a", "b"], "answer": x} for i, x in enumerate(labels)]
-    given(test=docs)
-    for shots in (0, 1):
-        with pytest.raises(UserError, match=f"^task ft_snippets: {message}"):
-            run_task(Scripted(), "x", entry("ft_snippets", "acc,none", shots), settings())
-
-
-@pytest.mark.parametrize("where", ["doc_to_text", "construct_requests", "process_results"])
-def test_an_error_over_a_document_names_it(given, monkeypatch, where):
-    def fails(self, doc, *_, **__):
-        if doc["prompt"] == "p1":
-            raise KeyError("a field")
-        return method(self, doc, *_, **__)
-
-    method = getattr(tasks.ConfigurableTask, where)
-    monkeypatch.setattr(tasks.StoredTask, where, tasks.by_document(fails))
-    given(**TWO)
-    with pytest.raises(UserError, match=r"^task ft_snippets: document 1: KeyError: 'a field'$"):
-        run_task(Scripted(), "x", CHOICE, settings())
-
-
 def test_a_score_that_is_no_number_is_named(given, monkeypatch):
-    monkeypatch.setattr(tasks.StoredTask, "process_results", lambda *_: {"acc": math.nan})
+    monkeypatch.setattr(ConfigurableTask, "process_results", lambda *_: {"acc": math.nan})
     given(**TWO)
     with pytest.raises(UserError, match=r"^task ft_snippets: its acc is nan$"):
         run_task(Scripted(), "x", CHOICE, settings())
@@ -264,7 +297,7 @@ def test_a_score_that_is_no_number_is_named(given, monkeypatch):
 )
 def test_zero_shots_are_not_the_tasks_own_number(shots, own, expected):
     task = Mock(sampler=Mock(df=[1, 2, 3]), aggregation=lambda: ["acc"])
-    task.config = Mock(num_fewshot=own, filter_list=None)
+    task.config = Mock(num_fewshot=own, filter_list=None, metric_list=None)
     spec = entry("t", "acc,none", shots)
     tasks.configure("x", spec, {"tasks": {"t": task}, "groups": {}}, seed=4)
     task.set_config.assert_called_once_with("num_fewshot", expected)
@@ -273,8 +306,8 @@ def test_zero_shots_are_not_the_tasks_own_number(shots, own, expected):
 
 @arrives("suite_task", "task")
 def test_a_task_that_nobody_knows_is_named(monkeypatch):
-    index = task_index.index
-    monkeypatch.setattr(task_index, "index", lambda everything: index(False))  # else 15 seconds
+    manager = task_index.manager
+    monkeypatch.setattr(task_index, "manager", lambda everything: manager(False))  # else 15 seconds
     with pytest.raises(UserError, match=r"^suite\.tasks\.x\.task: 'ft_wrods'"):
         run_task(Scripted(), "x", entry("ft_wrods", "acc,none"), settings())
 
@@ -289,13 +322,13 @@ def test_any_task_of_the_harness_may_be_named():
 
 
 def test_names_of_the_suites_need_no_index_of_the_harness(monkeypatch):
-    index = task_index.index
+    manager = task_index.manager
 
     def small(everything):
         assert not everything
-        return index(everything)
+        return manager(everything)
 
-    monkeypatch.setattr(task_index, "index", small)
+    monkeypatch.setattr(task_index, "manager", small)
     for suite in (MINI, PAPER):
         check_names({key: spec.task for key, spec in suite.items()})
         for key, spec in suite.items():
