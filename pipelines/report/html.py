@@ -7,6 +7,7 @@ Tables, figures and samples are written here.
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from itertools import groupby
+from math import inf
 from typing import Any
 
 from markdown_it import MarkdownIt
@@ -34,6 +35,7 @@ from pipelines.report.blocks import (
 from pipelines.report.wording import count
 
 MARKDOWN = MarkdownIt("commonmark")
+MOSTLY = 0.5  # of generations that must be valid
 CLASSES = {  # of verdicts
     **dict.fromkeys(("lower", "better", "came true"), "better"),
     **dict.fromkeys(("higher", "worse", "did not come true"), "worse"),
@@ -175,9 +177,24 @@ def explorer_families(analysis: Analysis) -> list[dict[str, Any]]:
                     "target": group[0].first.on_target,
                     "prompts": [*map(printable, prompts)],
                     "arms": [*map(generations, group)],
+                    "first": min(range(len(group)), key=lambda i: left_by_z(group[i])),
                 }
             )
     return families
+
+
+def left_by_z(arm: Arm) -> float:
+    """How much of what varies between generations of the first seed is left when z is pinned; 1 if
+    it was not measured or most generations are invalid. Infinite for an arm without z.
+    """
+    found = arm.first.evaluation
+    if not arm.first.details.generations[0].pinned:
+        return inf
+    if found.fresh and found.pinned and found.fresh.valid > MOSTLY and found.fresh.spread:
+        return found.pinned.spread / found.fresh.spread
+    if found.steering and found.steering.ratio:
+        return 1 / found.steering.ratio.mean
+    return 1.0
 
 
 def generations(arm: Arm) -> dict[str, Any]:

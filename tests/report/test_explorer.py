@@ -59,6 +59,23 @@ def test_arms_with_other_prompts_are_apart(tmp_path):
     ]
 
 
+@rejects("html.left_by_z: «and found.fresh.valid > MOSTLY→»", "broken generations shown first")
+@rejects("html.left_by_z: «1 /→» found.steering", "the z shown that steers least")
+def test_the_page_begins_with_the_arm_whose_pinned_z_leaves_least(tmp_path):
+    arms = {"weak": (0.9, 8.0, 1.1), "plain": (0.9, 4.0, 3.0), "broken": (0.1, 1.0, 2.0)}
+    runs = {"base": run(), "words": run("text")}
+    runs |= {f"{name}_{data}": run(data, 0.5) for name in arms for data in ("target", "text")}
+    folder = write_experiment(tmp_path, runs, {})
+    for name, (valid, spread, ratio) in arms.items():
+        scores = {"valid": valid, "noise": 0.1, "groups": 2, "group_size": 8}
+        change(folder, f"{name}_target", "evaluation.json",
+               fresh=scores | {"spread": 10.0}, pinned=scores | {"spread": spread})  # fmt: skip
+        steering = {key: {"mean": ratio, "se": 0.1} for key in ("same", "different", "ratio")}
+        change(folder, f"{name}_text", "evaluation.json", steering=steering)
+    for family in explorer_families(analysis_of(folder)):
+        assert family["arms"][family["first"]]["title"].startswith("plain")
+
+
 def test_of_several_seeds_the_first_is_shown_and_named():
     words = [generations(baseline("base", *[0.5] * seeds))["seeds"] for seeds in (1, 2)]
     assert words == ["by seed 0", "by seed 0, the first of 2 seeds"]
