@@ -9,6 +9,7 @@ All are read-only: Hydra would silently apply an override of a run to a copy. Hy
 what lies in this folder, in `ftlab compose` as in `dvc exp run`.
 """
 
+import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -16,6 +17,7 @@ from omegaconf import DictConfig, ListConfig, OmegaConf
 
 from pipelines.config.derived import suite_runs, trainings
 from pipelines.config.grid import grid
+from pipelines.host.dvc import keep_other_experiments, make_repro_at_work
 
 
 def each_seed(arms: DictConfig, seeds: ListConfig) -> dict[str, Any]:
@@ -64,3 +66,10 @@ def register(resolver: Callable[..., Mapping[str, Any]]) -> None:
 
 for resolver in (grid, each_seed, trainings_of, text_runs):
     register(resolver)
+
+if "dvc.utils.hydra" in sys.modules:  # `dvc exp run` is composing
+    from dvc.exceptions import DvcException
+
+    if who := make_repro_at_work():
+        raise DvcException(f"{who} is at work in this folder; run this again when it has ended")
+    keep_other_experiments()

@@ -27,6 +27,7 @@ import yaml
 from pipelines.common.distributions import PinnedFiles
 from pipelines.common.file_listing import FileEntry, Folder, by_content_if_small, local_files
 from pipelines.host.command_line import command, run_command
+from pipelines.host.dvc import keep_other_experiments
 from pipelines.host.errors import UserError, printable
 from pipelines.host.files import read_yaml, write_file
 from pipelines.host.source_code import CODE, mirror, stages_reading
@@ -149,6 +150,7 @@ def main() -> None:
             raise UserError(
                 f"params.yaml: data.{name}: not a valid name of a folder under {INPUTS}"
             )
+    keep_other_experiments()
     known = INPUTS.exists()
     note_suite(params.get("suite") or {})
     note_code(known)

@@ -15,6 +15,7 @@ from omegaconf.errors import OmegaConfBaseException, ReadonlyConfigError
 
 from pipelines.config.data import dotted, keyed
 from pipelines.config.load import PARAMS, parse
+from pipelines.host.dvc import keep_other_experiments, pipeline_alone
 from pipelines.host.errors import UserError
 from pipelines.host.files import ROOT, read_yaml, write_file
 
@@ -142,4 +143,7 @@ def compose_valid(overrides: Sequence[str]) -> DictConfig:
 
 
 def main(overrides: Sequence[str]) -> None:
-    write_params(compose_valid(overrides))
+    config = compose_valid(overrides)
+    with pipeline_alone():
+        write_params(config)
+    keep_other_experiments()

@@ -1,27 +1,40 @@
-"""Runs DVC where it would fail by itself: in no activated environment, in a folder outside git,
-beside another of its commands, or after a kill has truncated its files.
+"""Runs DVC where it would fail by itself: in no activated environment, in a folder outside git, on
+storage that cannot lock files, beside another of its commands, or after a kill has truncated its
+files. Keeps it from deleting what other experiments have made.
 """
 
 import json
 import os
+import re
+import shutil
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from datetime import datetime
 from fcntl import LOCK_EX, LOCK_NB, flock
 from pathlib import Path
 from time import sleep
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import psutil
 
 from pipelines.host.console import say
 from pipelines.host.errors import UserError
+from pipelines.host.files import has_flock, lock_file
 
 DVC_TMP = Path(".dvc/tmp")
 REPRO_LOCK, REPRO_PID = DVC_TMP / "repro.lock", DVC_TMP / "repro.pid"
 RWLOCK, LOCKFILE = DVC_TMP / "rwlock", Path("dvc.lock")
+DVC_LOCKS = (DVC_TMP / "lock", DVC_TMP / "rwlock.lock")
+DAMAGED = DVC_TMP / "dvc.lock.damaged"
+CLOCK_SECONDS = 5.0  # by which a process's start and a file's time may disagree
+CONFLICT = re.compile(rb"^(<{7}|={7}|>{7})( |$)", re.MULTILINE)
+STAGE = re.compile(rb"^  (?=\S)", re.MULTILINE)  # where a stage begins in dvc.lock
+LAST_LINE = re.compile(rb"^ +(size|nfiles): \d+$", re.MULTILINE)  # of a stage that is complete
+SCHEMA = re.compile(rb"^schema: '?(\d+\.\d+)", re.MULTILINE)
+MAX_SCHEMA = 2.0  # of dvc.lock
 
 
 def dvc_command(*arguments: str) -> list[str]:
@@ -64,12 +77,22 @@ def allow_no_git(folder: Path) -> bool:
     """Let DVC work in a folder outside git, such as a copy or an archive; returns whether that had
     to be configured.
     """
+    return not in_git(folder) and configure(folder, "no_scm")
+
+
+def allow_no_flock(folder: Path) -> bool:
+    """Let DVC work on storage that cannot lock files, such as Lustre mounted without `-o flock`;
+    returns whether that had to be configured.
+    """
+    return not has_flock(folder / DVC_TMP) and configure(folder, "hardlink_lock")
+
+
+def configure(folder: Path, option: str) -> bool:
+    """Switch on an option of DVC in .dvc/config.local, unless that names it already."""
     local = folder / ".dvc/config.local"
-    if in_git(folder):
+    if local.exists() and option in local.read_text(encoding="utf-8"):
         return False
-    if local.exists() and "no_scm" in local.read_text(encoding="utf-8"):
-        return False
-    command = dvc_command("config", "--quiet", "--local", "core.no_scm", "true")
+    command = dvc_command("config", "--quiet", "--local", f"core.{option}", "true")
     subprocess.run(command, cwd=folder, check=True)
     return True
 
@@ -83,7 +106,7 @@ def pipeline_alone(wait: bool = True) -> Iterator[int]:
     """
     DVC_TMP.mkdir(parents=True, exist_ok=True)
     said = ""
-    with open(REPRO_LOCK, "ab") as file:
+    with open(lock_file(REPRO_LOCK), "ab") as file:
         while who := acquire(file) or dvc_at_work():
             if not wait:
                 raise UserError(
@@ -105,11 +128,38 @@ def acquire(file: BinaryIO) -> str:
     try:
         flock(file, LOCK_EX | LOCK_NB)
     except BlockingIOError:
-        with suppress(OSError, ValueError):
-            if who := describe_process("make repro", int(REPRO_PID.read_text(encoding="utf-8"))):
-                return who
-        return "what an interrupted make repro has left running"
+        with suppress(OSError, ValueError, psutil.Error):
+            pid = int(REPRO_PID.read_text(encoding="utf-8"))
+            return describe_process("make repro", named_process(REPRO_PID, pid))
+        return left_running(file.name)
     return ""
+
+
+def make_repro_at_work() -> str:
+    """Name the `make repro`, or what it has left, that has this folder's pipeline; "" if free."""
+    path = lock_file(REPRO_LOCK)
+    if not path.exists():
+        return ""
+    with open(path, "ab") as file:
+        return acquire(file)
+
+
+def left_running(lock: str) -> str:
+    """Name the stages that a killed make repro has left, which have its lock open."""
+    left = []
+    for process in psutil.process_iter():
+        with suppress(psutil.Error, OSError):  # it has ended, or it is somebody else's
+            if "dvc" in process.cmdline() and any(
+                os.path.realpath(lock) == opened.path for opened in process.open_files()
+            ):
+                left.append(process)
+    words = "what an interrupted make repro has left running"
+    if not left:
+        return words
+    # each is the first of a session of its own (parallel/scheduler.py)
+    groups = " ".join(f"-{process.pid}" for process in left)
+    names = ", ".join(describe_process("dvc", process) for process in left)
+    return f"{words} ({names}; `kill -INT -- {groups}` stops it)"
 
 
 def dvc_at_work() -> str:
@@ -117,33 +167,59 @@ def dvc_at_work() -> str:
 
     DVC holds its lock except while a stage's command runs; then rwlock has the stage's outputs.
     """
-    with suppress(OSError, ValueError, LookupError, AttributeError):
-        rwlock = json.loads(RWLOCK.read_bytes())
-        readers = [info for infos in rwlock.get("read", {}).values() for info in infos]
-        for info in [*rwlock.get("write", {}).values(), *readers]:
-            if words := describe_process("dvc", int(info["pid"])):
-                return words
+    for info in rwlock_entries():
+        with suppress(psutil.Error, OSError):  # it has ended
+            command = str(info["cmd"]).rpartition("__main__.py")[2]  # of `python -m dvc`
+            process = named_process(RWLOCK, int(info["pid"]), command)
+            return describe_process("dvc", process)
+    path = DVC_LOCKS[0]
     try:
-        with open(DVC_TMP / "lock", "rb+") as file:
-            pid = file.read().split()
+        content = path.read_bytes()
+        if is_hardlink(content):
+            return f"dvc (or a killed one's {path}: delete it if no machine runs dvc here)"
+        if not has_flock(DVC_TMP):
+            return ""
+        with open(path, "rb+") as file:
             flock(file, LOCK_EX | LOCK_NB)
     except FileNotFoundError:
         return ""
     except BlockingIOError:
-        words = describe_process("dvc", int(pid[0])) if pid else ""
-        return words or "dvc"
+        with suppress(psutil.Error, ValueError, IndexError):
+            return describe_process("dvc", psutil.Process(int(content.split()[0])))
+        return "dvc"
     return ""
 
 
-def describe_process(what: str, pid: int) -> str:
-    """A process and the stage that it runs, in words; "" if it has ended."""
-    try:
-        process = psutil.Process(pid)
-        words = f"{what} ({pid_and_start(process)}"
-        children = process.children(recursive=True)
-    except psutil.Error:
-        return ""
-    for child in children:
+def rwlock_entries() -> list[dict[str, Any]]:
+    """What DVC has noted about stages at work: `pid` and `cmd` of each. Empty if it is damaged."""
+    with suppress(OSError, ValueError, AttributeError, TypeError):
+        rwlock = json.loads(RWLOCK.read_bytes())
+        readers = [info for infos in rwlock.get("read", {}).values() for info in infos]
+        entries = [*rwlock.get("write", {}).values(), *readers]
+        return [info for info in entries if {"pid", "cmd"} <= info.keys()]
+    return []
+
+
+def is_hardlink(content: bytes) -> bool:
+    """Whether a lock is held as with core.hardlink_lock: it then has the path of a claim."""
+    return content.rstrip().endswith(b".lock")
+
+
+def named_process(path: Path, pid: int, command: str = "") -> psutil.Process:
+    """The process whose number a file has noted. Raises psutil.NoSuchProcess if it has ended, and
+    another one may have its number: that has another command, or began after the file was written.
+    """
+    process = psutil.Process(pid)
+    began, noted = process.create_time(), path.stat().st_mtime
+    if began > noted + CLOCK_SECONDS or not " ".join(process.cmdline()).endswith(command):
+        raise psutil.NoSuchProcess(pid)
+    return process
+
+
+def describe_process(what: str, process: psutil.Process) -> str:
+    """A process and the stage that it runs, in words. Raises psutil.Error if it has ended."""
+    words = f"{what} ({pid_and_start(process)}"
+    for child in process.children(recursive=True):
         with suppress(psutil.Error):  # it has ended meanwhile
             if stage := stage_of(child.cmdline()):
                 words += f"; stage {stage}, {pid_and_start(child)}"
@@ -167,29 +243,109 @@ def stage_of(command: list[str]) -> str:
 
 
 def repair() -> None:
-    """Delete files that a kill has truncated, while nobody is at work: DVC cannot read them, and
-    finds outputs in its cache.
+    """Mend what a kill has left, while nobody is at work, so that DVC neither fails nor waits for
+    a process that has ended. Raises UserError for a dvc.lock that is damaged otherwise.
     """
-    try:
-        json.loads(RWLOCK.read_bytes())
-    except FileNotFoundError:
-        pass
-    except ValueError:
+    if RWLOCK.exists() and (rwlock_entries() or not is_json(RWLOCK)):
         RWLOCK.unlink()
-    if LOCKFILE.exists() and not is_intact(LOCKFILE):
+    if allow_no_flock(Path()):
+        say("no flock on this storage: DVC locks by hard links here (.dvc/config.local)")
+    others = [path for path in DVC_LOCKS if path.exists() and not is_hardlink(path.read_bytes())]
+    if others and uses_hardlinks():  # DVC would take them for locks that are held
+        for path in others:
+            path.unlink()
+    if LOCKFILE.exists():
+        repair_lockfile()
+
+
+def uses_hardlinks() -> bool:
+    from dvc.repo import Repo
+
+    with Repo(".") as repo:
+        return bool(repo.config["core"].get("hardlink_lock"))
+
+
+def is_json(path: Path) -> bool:
+    try:
+        json.loads(path.read_bytes())
+    except ValueError:
+        return False
+    return True
+
+
+def repair_lockfile() -> None:
+    """Cut a truncated dvc.lock back to its complete stages; DVC finds the last one's outputs in its
+    cache. A number may be cut in its last line, too, and the rest is then valid.
+    """
+    content = LOCKFILE.read_bytes()
+    if conflict := CONFLICT.search(content):
+        line = content[: conflict.start()].count(b"\n") + 1
+        raise UserError(
+            f"{LOCKFILE}: conflict markers of git in line {line}; take one side (`git checkout "
+            f"--ours {LOCKFILE}`): what the other side has made is in DVC's cache"
+        )
+    reason = lockfile_error()
+    complete = content.endswith(b"\n") or LAST_LINE.fullmatch(content.rpartition(b"\n")[2])
+    if not reason and complete:
+        return
+    if "git-ignored" in reason:
+        raise UserError(
+            f"{LOCKFILE} is ignored by git, so DVC refuses it; see `git check-ignore -v {LOCKFILE}`"
+        )
+    if (schema := SCHEMA.search(content)) and float(schema[1]) > MAX_SCHEMA:
+        version = schema[1].decode()
+        raise UserError(f"{LOCKFILE} has schema {version}, of a later DVC; update DVC")
+    DVC_TMP.mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(LOCKFILE, DAMAGED)
+    stages = [*STAGE.finditer(content)]
+    if len(stages) < 2:
         LOCKFILE.unlink()
-        say(f"{LOCKFILE} was truncated, as by a kill: it is rebuilt from what DVC has cached")
+    else:
+        LOCKFILE.write_bytes(content[: stages[-1].start()])
+        if lockfile_error():  # what is wrong is not at its end
+            shutil.copyfile(DAMAGED, LOCKFILE)
+            raise UserError(
+                f"{LOCKFILE}: {reason}; mend it, or delete it: outputs are in DVC's cache"
+            )
+    say(
+        f"{LOCKFILE} was truncated, as by a kill: its last stage is looked up in DVC's cache; "
+        f"{DAMAGED} is a copy"
+    )
 
 
-def is_intact(lockfile: Path) -> bool:
-    """Whether dvc.lock is readable and its last line complete: part of a line may be valid YAML."""
+def lockfile_error() -> str:
+    """Why DVC cannot read dvc.lock, in its words; "" if it can."""
     from dvc.dvcfile import Lockfile  # a second to import
     from dvc.exceptions import DvcException
     from dvc.repo import Repo
 
     try:
         with Repo(".") as repo:
-            Lockfile(repo, str(lockfile)).load()
-    except DvcException:
-        return False
-    return lockfile.read_bytes().endswith(b"\n")
+            Lockfile(repo, str(LOCKFILE)).load()
+    except DvcException as error:
+        return " ".join(str(error).split())
+    return ""
+
+
+def keep_other_experiments() -> None:
+    """Keep DVC from deleting what other experiments have made.
+
+    DVC notes which outputs it has made. `dvc checkout`, and so `dvc exp run` and `dvc exp apply`,
+    delete those that are no outputs with params.yaml as it is now. This keeps the notes empty.
+    """
+    if not Path(".dvc/config").exists():
+        return
+    from dvc.exceptions import DvcException  # a second to import
+    from dvc.repo import Repo
+
+    try:
+        with Repo(".") as repo:
+            notes = Path(repo.state.links.directory) / "cache.db"
+    except DvcException:  # without git, say, DVC cannot work here yet
+        return
+    with closing(sqlite3.connect(notes, timeout=60)) as database, database:
+        database.execute(
+            "CREATE TRIGGER IF NOT EXISTS keep_outputs AFTER INSERT ON Cache "
+            "BEGIN DELETE FROM Cache; END"
+        )
+        database.execute("DELETE FROM Cache")

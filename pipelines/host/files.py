@@ -1,11 +1,14 @@
 """The project's files: where they lie, how they are written whole or not at all, JSON and YAML."""
 
+import errno
 import json
 import os
 import re
 import shutil
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from fcntl import LOCK_EX, flock
+from hashlib import sha256
 from math import isfinite
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -21,6 +24,7 @@ SPLITS = ("train", "validation")  # of a corpus and its tokens
 BENCHMARKS = Path("data/benchmarks")  # copies of the datasets of benchmarks
 JOURNAL = "tracking.jsonl"  # beside a run's checkpoints, during training and after
 SPECIAL_CHARACTERS = re.compile(r"""[\s"'\\$&;|<>()*?`!#{}\[\]]""")  # for a shell
+NO_FLOCK = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP)
 MAX_YAML_LEVELS = 50  # Python's recursion limit is some hundred
 LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
@@ -77,6 +81,28 @@ def check_writable(folder: Path) -> None:
         raise UserError(f"{folder}: {error.strerror}") from None
 
 
+def has_flock(folder: Path) -> bool:
+    """Whether files in ``folder`` can be locked: Lustre and NFS may be mounted without it."""
+    with TemporaryFile(dir=folder) as file:
+        try:
+            flock(file, LOCK_EX)
+        except OSError as error:
+            if error.errno not in NO_FLOCK:
+                raise
+            return False
+    return True
+
+
+def lock_file(path: Path) -> Path:
+    """The file to lock for ``path``: itself, or where its storage cannot lock files one of this
+    machine, so that commands on other machines are not noticed.
+    """
+    if has_flock(path.parent):
+        return path
+    name = sha256(str(path.resolve()).encode()).hexdigest()[:16]
+    return Path(f"/tmp/ftlab-{os.getuid()}-{name}.lock")
+
+
 @contextmanager
 def alone(target: Path) -> Iterator[None]:
     """Let one process at a time write ``target``.
@@ -85,7 +111,7 @@ def alone(target: Path) -> Iterator[None]:
     waits here.
     """
     target.parent.mkdir(parents=True, exist_ok=True)
-    lock = FileLock(f"{target}.lock")
+    lock = FileLock(lock_file(target.with_name(f".{target.name}.lock")))
     try:
         lock.acquire(timeout=0)
     except Timeout:

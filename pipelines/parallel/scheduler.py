@@ -120,11 +120,15 @@ class StageOutcome:
 
 @contextmanager
 def interrupts() -> Iterator[list[int]]:
-    """Collects the signals that ask this process to stop, Ctrl-C or SIGTERM, as they come."""
+    """Collects the signals that ask this process to stop, as they come: Ctrl-C, SIGTERM, or the
+    terminal's end, which nohup ignores.
+    """
     asked: list[int] = []
+    numbers = [signal.SIGINT, signal.SIGTERM]
+    if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
+        numbers.append(signal.SIGHUP)
     before = {
-        number: signal.signal(number, lambda number, _: asked.append(number))
-        for number in (signal.SIGINT, signal.SIGTERM)
+        number: signal.signal(number, lambda number, _: asked.append(number)) for number in numbers
     }
     try:
         yield asked
@@ -227,10 +231,10 @@ class Scheduler:
     def interrupt(self) -> None:
         """Ask all running stages to stop."""
         self.outcome.interrupted = True
-        self.screen.say(f"stopping {', '.join(job.name for job in self.jobs)}")
         for job in self.jobs:
             with suppress(ProcessLookupError):
                 os.killpg(job.process.pid, signal.SIGINT)
+        self.screen.say(f"stopping {', '.join(job.name for job in self.jobs)}")
 
 
 def read_log(log: Path) -> str:

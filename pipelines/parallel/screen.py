@@ -3,6 +3,7 @@
 import os
 import re
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from time import monotonic
 from types import TracebackType
@@ -37,7 +38,7 @@ def duration(seconds: float) -> str:
 
 class Screen:
     """Shows, on a terminal, the running stages with the newest line of each log; otherwise prints a
-    line of progress when it is a new one.
+    line of progress when it is a new one. A terminal that is closed meanwhile ends no work.
     """
 
     def __init__(self, total: int) -> None:
@@ -62,10 +63,12 @@ class Screen:
         return self
 
     def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
-        self.live.stop()
+        with suppress(OSError):
+            self.live.stop()
 
     def say(self, line: str, style: str = "") -> None:
-        self.console.print(Text(printable(line), style))
+        with suppress(OSError):
+            self.console.print(Text(printable(line), style))
 
     def update(self, logs: Iterable[tuple[str, Path, float]]) -> None:
         """Show the running stages; ``logs`` has name, log and seconds since its start for each."""
@@ -84,4 +87,5 @@ class Screen:
             for name, line, seconds in lines
         ]
         head = f"{self.ended} of {self.total} stages, {duration(self.elapsed)}"
-        self.live.update(Group(Text(head, "bold"), *rows), refresh=True)
+        with suppress(OSError):
+            self.live.update(Group(Text(head, "bold"), *rows), refresh=True)

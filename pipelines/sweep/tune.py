@@ -34,7 +34,7 @@ from pipelines.config.grid import name_of
 from pipelines.config.schema import Arm, Compute, Experiment, Optim
 from pipelines.evaluate.stage import measure
 from pipelines.host.console import aligned
-from pipelines.host.dvc import dvc_command, dvc_environment
+from pipelines.host.dvc import dvc_command, dvc_environment, pipeline_alone, repair
 from pipelines.host.errors import UserError
 from pipelines.host.files import alone, published_journal, write_file
 from pipelines.host.machine import git_revision
@@ -97,11 +97,13 @@ def main(overrides: Sequence[str]) -> None:
     check_ray()
     plan, config = compose_plan(chosen[0].removeprefix("sweep="), others)
     check_replaceable(best_path(plan.name), plan.name)
-    write_params(config)
-    tokens = f"tokenize@{plan.first.run.data}"
-    command = dvc_command("--wait-for-lock", "repro", tokens)
-    if subprocess.run(command, env=dvc_environment()).returncode:
-        raise UserError(f"dvc repro {tokens} failed; its output is above")
+    with pipeline_alone():
+        write_params(config)
+        repair()
+        tokens = f"tokenize@{plan.first.run.data}"
+        command = dvc_command("--wait-for-lock", "repro", tokens)
+        if subprocess.run(command, env=dvc_environment()).returncode:
+            raise UserError(f"dvc repro {tokens} failed; its output is above")
     with alone(Path("sweeps") / plan.name):
         sweep_once(plan, state_folder(plan))
 

@@ -1,20 +1,44 @@
-"""DVC: its Python, files of its own that a kill has cut short, and folders without git."""
+"""DVC: its Python, files of its own that a kill has cut short, locks, what it deletes, and folders
+without git.
+"""
 
+import errno
+import fcntl
+import json
+import os
 import shutil
+import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
+import psutil
 import pytest
+import yaml
 from dvc.exceptions import DvcException
 from dvc.repo import Repo
 
-from pipelines.host.dvc import LOCKFILE, RWLOCK, allow_no_git, dvc_environment, repair
+from pipelines.host import dvc, files
+from pipelines.host.dvc import (
+    DAMAGED,
+    LOCKFILE,
+    RWLOCK,
+    allow_no_git,
+    dvc_at_work,
+    dvc_environment,
+    pipeline_alone,
+    repair,
+)
+from pipelines.host.errors import UserError
+from pipelines.host.files import alone
 from tests import ROOT
 from tests.support.mutants import rejects
+from tests.support.project_copy import Project
 
-STAGES = (
-    "stages:\n  one:\n    cmd: echo 1 > out && echo x >> runs\n    deps: [in]\n    outs: [out]\n"
-)
+STAGES = {
+    name: {"cmd": f"echo {name} >> runs && cp in {name}", "deps": ["in"], "outs": [name]}
+    for name in ("one", "two")
+}
 
 
 def reproduce():
@@ -31,23 +55,32 @@ def readable():
         return False
 
 
-@rejects('dvc.is_intact: .endswith(b"«\\n→»"', "a lock file cut within a word stays")
-def test_a_lock_file_and_notes_of_who_is_at_work_cut_anywhere_cost_no_run(
-    tmp_path, monkeypatch, capsys
-):
+@pytest.fixture
+def pipeline(tmp_path, monkeypatch):
+    """Two stages that have run once."""
     monkeypatch.chdir(tmp_path)
     Repo.init(".", no_scm=True).close()
     Path("in").write_text("0")
-    Path("dvc.yaml").write_text(STAGES)
+    Path("dvc.yaml").write_text(yaml.safe_dump({"stages": STAGES}))
     reproduce()
-    text, removed = LOCKFILE.read_text(), 0
-    for length in range(0, len(text), 3):
-        LOCKFILE.write_text(text[:length])
+    return LOCKFILE.read_text()
+
+
+@rejects('dvc.repair_lockfile: .endswith(b"«\\n→»"', "a lock file cut within a word stays")
+@rejects("dvc.repair_lockfile: stages[«-1→0»]", "all stages are looked up again")
+def test_a_lock_file_and_notes_of_who_is_at_work_cut_anywhere_cost_no_run(pipeline, capsys):
+    removed = 0
+    for length in range(0, len(pipeline), 13):
+        LOCKFILE.write_text(pipeline[:length])
         RWLOCK.write_text('{"read": {"/x": [{"pi'[:length])
         repair()
         assert not RWLOCK.exists()
-        removed += not LOCKFILE.exists()
+        if not LOCKFILE.exists() or LOCKFILE.read_text() != pipeline[:length]:
+            removed += 1
+            assert DAMAGED.read_text() == pipeline[:length]
         assert readable(), length
+        if length > pipeline.index("  two:") + 2:
+            assert LOCKFILE.read_text().startswith(pipeline[: pipeline.index("  two:")])
     assert removed > 5
     assert capsys.readouterr().err.count("dvc.lock was truncated") == removed
     LOCKFILE.write_text("")
@@ -55,8 +88,145 @@ def test_a_lock_file_and_notes_of_who_is_at_work_cut_anywhere_cost_no_run(
     repair()
     assert RWLOCK.read_text() == "{}"
     reproduce()
+    assert LOCKFILE.read_text() == pipeline
+    assert sorted(Path("runs").read_text().split()) == ["one", "two"]
+
+
+def test_a_lock_file_without_its_last_newline_is_left_alone(pipeline, capsys):
+    LOCKFILE.write_text(pipeline.removesuffix("\n"))
+    repair()
+    assert LOCKFILE.read_text() + "\n" == pipeline
+    assert capsys.readouterr().err == ""
+
+
+@rejects(
+    "dvc.repair_lockfile: «float(schema[1]) > MAX_SCHEMA→False»",
+    "a later schema",
+    case="later schema",
+)
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ("  two:", "<<<<<<< HEAD\n  two:", "conflict markers of git in line"),
+        ("schema: '2.0'", "schema: '3.0'", "schema 3.0, of a later DVC"),
+        ("    cmd", "  cmd:", "mend it, or delete it"),
+    ],
+    ids=["conflict", "later schema", "not at its end"],
+)
+def test_a_lock_file_that_no_kill_has_cut_is_left_and_named(pipeline, old, new, words):
+    text = pipeline.replace(old, new, 1)
+    LOCKFILE.write_text(text)
+    with pytest.raises(UserError, match=words):
+        repair()
     assert LOCKFILE.read_text() == text
-    assert Path("runs").read_text() == "x\n"
+
+
+def test_git_tracks_the_lock_file_whatever_a_global_list_ignores(tmp_path):
+    (tmp_path / "everywhere").write_text("*.lock\n")
+    shutil.copy(ROOT / ".gitignore", tmp_path)
+    git = ["git", "-c", f"core.excludesFile={tmp_path / 'everywhere'}"]
+    subprocess.run([*git, "init", "-q"], cwd=tmp_path, check=True)
+    ignored = [*git, "check-ignore", "dvc.lock", "x.lock"]
+    assert subprocess.run(ignored, cwd=tmp_path, capture_output=True).stdout == b"x.lock\n"
+
+
+def test_a_number_that_another_process_has_now_is_nobodys(pipeline):
+    """As after a restart: its command is another one, or it began after DVC wrote its notes."""
+    me = psutil.Process()
+    for command, age, seen in (
+        (" ".join(me.cmdline()), 0, True),
+        (f"/x/dvc/__main__.py {me.cmdline()[-1]}", 0, True),
+        ("/x/dvc/__main__.py repro", 0, False),
+        (" ".join(me.cmdline()), 3600, False),
+    ):
+        RWLOCK.write_text(json.dumps({"write": {"/x": {"pid": me.pid, "cmd": command}}}))
+        os.utime(RWLOCK, (me.create_time() - age,) * 2)
+        assert bool(dvc_at_work()) == seen, (command, age)
+    repair()
+    assert not RWLOCK.exists()  # DVC would wait for it
+
+
+@rejects('dvc.left_running: groups = «→"" and »" ".join(', "no way to stop them")
+def test_what_a_killed_make_repro_has_left_is_named_with_how_to_stop_it(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pipeline_alone() as lock:
+        wait = [sys.executable, "-c", "input()", "dvc"]
+        left = subprocess.Popen(wait, stdin=subprocess.PIPE, pass_fds=[lock])
+    with closing(left.stdin):
+        words = rf"left running \(dvc \(pid {left.pid}, .*`kill -INT -- -{left.pid}` stops it\)"
+        with pytest.raises(UserError, match=words), pipeline_alone(wait=False):
+            pass
+    left.wait()
+
+
+def test_storage_without_flock_takes_locks_of_this_machine(pipeline, tmp_path, monkeypatch, capsys):
+    def flock(file, operation):
+        if os.readlink(f"/proc/self/fd/{getattr(file, 'fileno', lambda: file)()}").startswith(
+            str(tmp_path)
+        ):
+            raise OSError(errno.ENOSYS, "Function not implemented")
+        return real(file, operation)
+
+    real = fcntl.flock
+    for module in (fcntl, dvc, files):
+        monkeypatch.setattr(module, "flock", flock)
+    (dvc.DVC_TMP / "lock").write_text(" 7\n")  # of a DVC before
+    with pipeline_alone(wait=False):
+        with pytest.raises(UserError, match="is at work"), pipeline_alone(wait=False):
+            pass
+        repair()
+    assert "no flock on this storage" in capsys.readouterr().err
+    Path("in").write_text("1")
+    reproduce()
+    with alone(tmp_path / "x"):
+        assert not (tmp_path / ".x.lock").exists()
+
+
+CONF = {
+    "conf/config.yaml": "defaults: [_self_, {experiment: a}]\n",
+    "conf/experiment/a.yaml": "# @package _global_\nname: a\nruns: {free: 1}\n",
+    "conf/experiment/b.yaml": "# @package _global_\nname: b\nruns: {free: 2}\n",
+    "params.yaml": "name: a\nruns: {free: 1}\n",
+    ".gitignore": "/made\n/hydra_plugins\n/pipelines\n/ftmodel\n",
+}
+OF_AN_EXPERIMENT = {
+    "train": {
+        "foreach": "${runs}",
+        "do": {"cmd": "echo ${item} > made/${name}_${key}", "outs": ["made/${name}_${key}"]},
+    }
+}
+
+
+@pytest.mark.slow
+def test_dvc_deletes_nothing_of_another_experiment(tmp_path):
+    """By default, each of these commands does."""
+    project = Project(tmp_path, fresh=False)
+    for path, text in CONF.items():
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text(text)
+    (tmp_path / "made").mkdir()
+    (tmp_path / "dvc.yaml").write_text(yaml.safe_dump({"stages": OF_AN_EXPERIMENT}))
+    for code in ("hydra_plugins", "pipelines", "ftmodel"):
+        (tmp_path / code).symlink_to(ROOT / code)
+    for command in (
+        ("git", "init", "-q"),
+        ("git", "config", "user.email", "test@example.org"),
+        ("git", "config", "user.name", "test"),
+        ("dvc", "init", "-q"),
+        ("dvc", "config", "hydra.enabled", "true"),
+        ("dvc", "repro"),
+        ("git", "add", "-A"),
+        ("git", "commit", "-qm", "a"),
+        ("dvc", "exp", "run", "--name", "other", "-S", "experiment=b"),
+        ("git", "checkout", "params.yaml", "dvc.lock"),
+        ("dvc", "checkout"),
+        ("dvc", "exp", "apply", "other"),
+    ):
+        project.ok(*command)
+        made = {path.name for path in (tmp_path / "made").iterdir()}
+        if command[:3] == ("dvc", "exp", "run"):
+            assert made == {"a_free", "b_free"}
+    assert made == {"a_free", "b_free"}
 
 
 @rejects('dvc.dvc_environment: "")]«→[::-1]»', "stages run by the first Python of PATH")

@@ -231,7 +231,7 @@ def test_the_command_sweeps_when_dvc_has_made_the_tokens(tmp_path, monkeypatch, 
     made.write_params.assert_called_once_with("the composed experiment")
     assert dvc.call_args.args[0][-2:] == ["repro", "tokenize@target"]
     assert made.sweep_once.called == (code == 0)
-    assert (tmp_path / "sweeps/smoke.lock").exists() == (code == 0)
+    assert (tmp_path / "sweeps/.smoke.lock").exists() == (code == 0)
 
 
 NAME, LOG = "free_k1_8", Path("sweeps/s/log.txt")
