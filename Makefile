@@ -13,7 +13,7 @@
 # make ui      MLflow, on this machine only  make format  apply the formatter
 # make docs    the site with all pages and the gallery, to be read without a network: site/index.html
 # make plots   the training curves, drawn by DVC without a network: dvc_plots/index.html
-# make experiments   dvc exp show: the bounds and settings in which experiments differ
+# make experiments   DVC's experiments: each run's bound, and what was overridden
 # make bench   speed and memory beside others: bench/perf.md; MEASURE='mapper decoding'
 # make gpu     on a machine with a GPU: PyTorch for it, tests, speed targets, a slice of training, in
 #              MINUTES=50 at most: bench/gpu/<date>_<device>.md; called again, it goes on
@@ -108,7 +108,7 @@ plots: .venv/installed
 	@python -m pipelines.cli plots
 
 experiments: .venv/installed
-	@dvc exp show --no-pager --only-changed --drop 'Created|.*:(?!bound)|[^:]*/[^:]*$$'
+	@python -m pipelines.cli experiments
 
 bench: .venv/installed-dev
 	python -m perf $(MEASURE)

@@ -9,8 +9,10 @@ All are read-only: Hydra would silently apply an override of a run to a copy. Hy
 what lies in this folder, in `ftlab compose` as in `dvc exp run`.
 """
 
+import re
 import sys
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 from omegaconf import DictConfig, ListConfig, OmegaConf
@@ -50,6 +52,15 @@ def plain(config: Any, resolve: bool = False) -> Any:
 
 
 def trainings_of(runs: Any, experiment: Any) -> dict[str, Any]:
+    """Raises ValueError if two files would write results of one name, as a copy of a file does."""
+    line = re.compile(rf"^name: *['\"]?{re.escape(str(experiment))}['\"]? *(#.*)?$", re.MULTILINE)
+    paths = sorted(Path("conf/experiment").glob("*.yaml"))
+    same = [str(path) for path in paths if line.search(path.read_text("utf-8", "replace"))]
+    if len(same) > 1:
+        raise ValueError(
+            f"name: {' and '.join(same)} are both called {experiment}: each would replace the "
+            "other's results; give one another name"
+        )
     return trainings(plain(runs), experiment)
 
 

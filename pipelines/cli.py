@@ -17,7 +17,17 @@ from pipelines.host.errors import UserError, run
 from pipelines.host.files import ROOT
 
 GROUPS = {  # in the order of --help
-    "Daily work": ("repro", "compose", "plan", "sample", "ui", "plots", "keep", "sweep"),
+    "Daily work": (
+        "repro",
+        "compose",
+        "plan",
+        "sample",
+        "ui",
+        "plots",
+        "experiments",
+        "keep",
+        "sweep",
+    ),
     "Models and data": ("pretrained", "fetch", "export"),
     "Machines": ("doctor", "job", "tracking"),
     "Stages, as DVC runs them": ("data", "tokenize", "train", "evaluate", "suite", "report"),

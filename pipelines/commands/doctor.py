@@ -24,7 +24,7 @@ from pipelines.host.command_line import command
 from pipelines.host.console import aligned
 from pipelines.host.dvc import git_refusal, in_git
 from pipelines.host.errors import UserError
-from pipelines.host.files import ROOT, check_writable
+from pipelines.host.files import ROOT, check_writable, has_flock
 
 INSTALLED_EXTRAS = ("lab", "cluster", "suite", "export")  # that `make` installs
 OK, COSTS, STOPS = "ok", "–", "!!"
@@ -79,6 +79,9 @@ def folder() -> Finding:
     value = f"{here}, {free:.1f} GB free"
     if free < MIN_DISK_GB:
         return Finding("folder", value, STOPS, f"at least {MIN_DISK_GB:g} GB are needed")
+    if not has_flock(here):
+        cost = "`make repro` notices none on another machine here: docs/cluster.md"
+        return Finding("folder", f"{value}; its storage has no flock", COSTS, cost)
     if free < RECOMMENDED_DISK_GB:
         cost = "enough for `quickstart`; if it fills up, a stage ends and continues later"
         return Finding("folder", value, COSTS, cost)
@@ -93,6 +96,10 @@ def git() -> Finding:
         value = "this folder is in no repository" if installed else "not installed"
         cost = "no results name the code's commit (unless GIT_REVISION does), no `dvc exp`"
         return Finding("git", value, COSTS, cost)
+    lock = output_of("git", "rev-parse", "--git-path", "index.lock") or ""
+    if Path(lock).is_file():
+        value = f"{lock} is there: another git command is at work, or was killed"
+        return Finding("git", value, COSTS, "git and `dvc exp` wait or fail; `make repro` works")
     return Finding("git", installed.removeprefix("git version "))
 
 

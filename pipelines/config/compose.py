@@ -132,7 +132,10 @@ def write_params(config: DictConfig) -> None:
     except OSError as error:
         raise UserError(f"{PARAMS}: {error.strerror}") from None
     if not unchanged:
-        print(f"{PARAMS}: experiment {config.name}, {len(config.runs)} runs")
+        print(
+            f"{PARAMS}: experiment {config.name}, {len(config.runs)} runs; `git checkout {PARAMS}` "
+            "brings back the committed one"
+        )
 
 
 def compose_valid(overrides: Sequence[str]) -> DictConfig:

@@ -80,6 +80,10 @@ def without(program):
     return lambda *command: None if command[0] == program else "true"
 
 
+def index_locked(*command):
+    return str(ROOT / "dvc.yaml") if command[-1] == "index.lock" else "true"
+
+
 @pytest.mark.parametrize(
     ("line", "state", "place", "value"),
     [
@@ -87,6 +91,8 @@ def without(program):
         ("folder", STOPS, "shutil.disk_usage", lambda _: Usage(0, 0, 999_999_999)),
         ("folder", STOPS, "pipelines.commands.doctor.check_writable", raises(UserError("full"))),
         ("folder", COSTS, "shutil.disk_usage", lambda _: Usage(0, 0, 9.9e9)),
+        ("folder", COSTS, "pipelines.commands.doctor.has_flock", lambda folder: False),
+        ("git", COSTS, "pipelines.commands.doctor.output_of", index_locked),
         ("git", STOPS, "pipelines.commands.doctor.git_refusal", lambda folder: "dubious ownership"),
         ("git", COSTS, "pipelines.commands.doctor.output_of", without("git")),
         ("git", COSTS, "pipelines.commands.doctor.in_git", lambda folder: False),

@@ -10,6 +10,7 @@ from fcntl import LOCK_EX, flock
 from pathlib import Path
 from unittest.mock import Mock
 
+import psutil
 import pytest
 
 from pipelines.artifacts.run_spec import RunSpec
@@ -36,7 +37,7 @@ def folder(tmp_path, monkeypatch):
 
 
 def write_rwlock(pid, mode="write"):
-    info = {"pid": pid, "cmd": "dvc repro"}
+    info = {"pid": pid, "cmd": " ".join(psutil.Process().cmdline())}
     content = {mode: {"results/a": info if mode == "write" else [info]}}
     (DVC_TMP / "rwlock").write_text(json.dumps(content))
 
@@ -108,6 +109,14 @@ def test_nothing_is_composed_while_another_is_at_work(conf, monkeypatch):
     monkeypatch.setattr(repro, "dvc_repro", lambda: pytest.fail("DVC was run"))
     with pipeline_alone(), pytest.raises(UserError, match="is at work in this folder"):
         call("repro", "--no-wait", "experiment=smoke")
+    assert not Path("params.yaml").exists()
+
+
+@rejects("compose.main: «with pipeline_alone():→if True:»", "composed beside make repro")
+def test_compose_waits_for_its_turn_too(conf, monkeypatch):
+    monkeypatch.setattr(dvc, "sleep", lambda _: 1 / 0)
+    with pipeline_alone(), pytest.raises(ZeroDivisionError):
+        call("compose", "experiment=smoke")
     assert not Path("params.yaml").exists()
 
 

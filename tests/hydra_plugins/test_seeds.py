@@ -1,7 +1,10 @@
 """What Hydra makes of arms, seeds and runs: every arm with every seed, and the suite's runs."""
 
+import shutil
+
 import pytest
 
+from pipelines.config.compose import compose_config
 from tests.support.settings import composed_by_hydra, refusal
 
 
@@ -49,6 +52,18 @@ MISTAKES = [
 def test_a_mistake_is_one_line_with_the_key_as_written(override, words):
     line = refusal(experiment, override).removeprefix("conf/: ").removeprefix("conf: ")
     assert line.startswith(words), line
+
+
+def test_a_copied_experiment_that_keeps_its_name_is_refused(conf):
+    """It would replace the results of the other."""
+    copied = conf / "conf/experiment/copied.yaml"
+    shutil.copy(conf / "conf/experiment/smoke.yaml", copied)
+    words = "name: conf/experiment/copied.yaml and conf/experiment/smoke.yaml are both called smoke"
+    for override in ("experiment=copied", "experiment=smoke"):
+        assert refusal(compose_config, [override]).startswith(f"conf/: {words}")
+    assert compose_config(["experiment=copied", "name=other"]).name == "other"
+    copied.write_text(copied.read_text().replace("name: smoke", "name: 'smoke_2' # mine"))
+    assert compose_config(["experiment=copied"]).name == "smoke_2"
 
 
 COMPUTED = [

@@ -169,7 +169,21 @@ def test_one_that_another_command_of_dvc_locks_out_is_tried_again(run):
     assert scripts.events.count("+d") == 3
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@rejects("scheduler.interrupts: «numbers.append(signal.SIGHUP)→pass»", "stages outlive a terminal")
+def test_the_end_of_the_terminal_is_an_interrupt_but_not_under_nohup():
+    before = signal.getsignal(signal.SIGHUP)
+    try:
+        for given in (signal.SIG_DFL, signal.SIG_IGN):
+            signal.signal(signal.SIGHUP, given)
+            with scheduler_module.interrupts():
+                kept = signal.getsignal(signal.SIGHUP) == given
+            assert kept == (given == signal.SIG_IGN)
+            assert signal.getsignal(signal.SIGHUP) == given
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_an_interrupt_reaches_every_stage_and_starts_no_other(run, number):
     stopped = """if True:
         import os, pathlib, signal, sys, time

@@ -20,6 +20,7 @@ from pipelines.artifacts.run_spec import RunSpec
 from pipelines.cluster import connection as cluster
 from pipelines.config.load import load_experiment
 from pipelines.config.schema import Compute
+from pipelines.host.dvc import pipeline_alone
 from pipelines.host.errors import UserError
 from pipelines.host.files import resume_folder
 from pipelines.sweep import tune as sweep
@@ -225,6 +226,11 @@ def test_the_command_sweeps_when_dvc_has_made_the_tokens(tmp_path, monkeypatch, 
     monkeypatch.setattr(sweep, "check_ray", Mock())
     for name in ("compose_plan", "write_params", "state_folder", "sweep_once"):
         monkeypatch.setattr(sweep, name, getattr(made, name))
+    monkeypatch.setattr("pipelines.host.dvc.sleep", lambda _: 1 / 0)
+    with pipeline_alone(), pytest.raises(ZeroDivisionError):  # it waits for its turn
+        sweep.main(["samples=3", "sweep=smoke"])
+    assert not made.write_params.called
+    made.reset_mock()
     with pytest.raises(UserError, match="dvc repro tokenize@target") if code else nullcontext():
         sweep.main(["samples=3", "sweep=smoke"])
     made.compose_plan.assert_called_once_with("smoke", ["samples=3"])
