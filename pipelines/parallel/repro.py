@@ -60,12 +60,12 @@ def main(overrides: Sequence[str], wait: bool, jobs: str | None) -> None:
     check_git()
     with pipeline_alone(wait) as lock:
         config = compose_valid(overrides)
-        write_params(config)
         if allow_no_git(Path()):
             print(
                 "no git here: DVC works without it from now on (core.no_scm in .dvc/config.local)"
             )
         repair()
+        write_params(config)
         bring_up_to_date(load_experiment(), jobs, lock)
     print((report_folder(config.name) / "summary.txt").read_text(encoding="utf-8"), end="")
 

@@ -98,8 +98,8 @@ def main(overrides: Sequence[str]) -> None:
     plan, config = compose_plan(chosen[0].removeprefix("sweep="), others)
     check_replaceable(best_path(plan.name), plan.name)
     with pipeline_alone():
-        write_params(config)
         repair()
+        write_params(config)
         tokens = f"tokenize@{plan.first.run.data}"
         command = dvc_command("--wait-for-lock", "repro", tokens)
         if subprocess.run(command, env=dvc_environment()).returncode:
