@@ -60,6 +60,17 @@ def test_the_inverse_probability_is_unbiased(make_model, make_tokens, rng, desig
     assert plain.mean() > truth.nll
 
 
+def test_z_of_the_past_drawn_anew_at_each_token_would_be_another_model(make_model, make_tokens):
+    """Its p(x) is a product of means over z, where the model's is a mean of products."""
+    model, tokens = strong(make_model(latent_bits=1, n_layers=2)), make_tokens(1, 6)[0]
+    redrawn = 0.0
+    for t in range(1, 6):
+        codes = Exact(model, tokens[:t], tokens[1 : t + 1]).codes
+        hidden = with_codes(model, tokens[:t].expand_as(codes), codes).hidden[:, -1]
+        redrawn -= model.logits(hidden).double().softmax(-1)[:, tokens[t]].mean().log().item()
+    assert abs(redrawn - Exact(model, tokens[:-1], tokens[1:]).nll) > 0.01
+
+
 @rejects("two_sided.write: given[:, «0→1:»]", "the first z from the encoder")
 @rejects("two_sided.write: model, «tokens→(tokens * 0)»[:, :-1]", "z of another text")
 @pytest.mark.parametrize("design", DESIGNS)

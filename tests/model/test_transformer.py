@@ -163,6 +163,16 @@ def test_outputs_and_gradients_equal_those_of_algorithm_2(make_model, make_token
     assert_same_gradients(model, reference)
 
 
+def test_without_positions_every_token_would_have_the_same_posterior(make_model, make_tokens):
+    """ζ is one query for all tokens: RoPE alone tells the encoder which token it answers for."""
+    model, tokens = make_model(), make_tokens(1, 8)
+    at = model.positions(tokens)
+    x = model.lower(tokens, at)
+    without = model.encode(tokens, x, replace(at, rope=at.rope**0))
+    torch.testing.assert_close(without, without[:, :1].expand_as(without))
+    assert model.encode(tokens, x, at).std(1).min() > 1e-3
+
+
 @rejects("FreeTransformer.prior_logits: prior(«x→hidden»", "a prior that reads what its block adds")
 @torch.no_grad()
 def test_a_learned_prior_reads_the_tokens_so_far(make_model, make_tokens, noise):
