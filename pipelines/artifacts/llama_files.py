@@ -1,5 +1,6 @@
-"""A Llama as Hugging Face's programs keep it: a folder with config.json and safetensors, or a .gguf
-file. Pickled weights are not read, and no code that comes with a model is run.
+"""A Llama as Hugging Face's programs keep it: a folder with config.json, tokenizer.json and
+safetensors, or a .gguf file. Nothing beside these is read, and no code that comes with a model is
+run (SECURITY.md).
 """
 
 import json
@@ -7,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -18,9 +20,11 @@ from torch import Tensor
 from ftmodel.conversion.llama import to_halves
 from pipelines.artifacts.tokens.byte_tokenizer import read_tokenizer
 from pipelines.host.errors import UserError
+from pipelines.host.files import check_content
 
 CONFIG, TOKENIZER = "config.json", "tokenizer.json"
 INDEX, WEIGHTS = "model.safetensors.index.json", "model.safetensors"
+ADAPTER = "adapter_config.json"  # PEFT's
 
 
 class GgufWeights(Mapping[str, Tensor]):
@@ -80,20 +84,30 @@ def read_gguf(path: Path) -> tuple[dict[str, Any], GgufWeights, Tokenizer]:
     """Read the entries of config.json, which transformers translates, the weights and the
     tokenizer of a GGUF file; raises UserError.
     """
-    with gguf_errors(path):
+    with gguf_errors(path), nothing_beside(path) as folder:
         from transformers import AutoConfig
 
-        config = AutoConfig.from_pretrained(path.parent, gguf_file=path.name).to_dict()
+        config = AutoConfig.from_pretrained(folder, gguf_file=path.name).to_dict()
         return config, GgufWeights(path, config), gguf_tokenizer(path)
 
 
 def gguf_tokenizer(path: Path) -> Tokenizer:
     """The file's vocabulary and merges; text is split GPT-2's way, whatever the file says."""
-    with gguf_errors(path):
+    with gguf_errors(path), nothing_beside(path) as folder:
         from transformers import AutoTokenizer
 
-        loaded = AutoTokenizer.from_pretrained(path.parent, gguf_file=path.name)
+        loaded = AutoTokenizer.from_pretrained(folder, gguf_file=path.name)
         return loaded.backend_tokenizer
+
+
+@contextmanager
+def nothing_beside(path: Path) -> Iterator[Path]:
+    """A folder in which a file lies alone, as a link: of a file's own folder, transformers would
+    take tokenizer.json for that of a GGUF file, and offer to run the code that its settings name.
+    """
+    with TemporaryDirectory() as folder:
+        (Path(folder) / path.name).symlink_to(path.resolve())
+        yield Path(folder)
 
 
 @contextmanager
@@ -118,7 +132,7 @@ class Llama:
 
     config: Mapping[str, Any]  # config.json
     weights: Mapping[str, Tensor]  # by Hugging Face's names
-    tokenizer: Tokenizer | None  # None: the folder has no tokenizer.json
+    tokenizer: Tokenizer
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -133,20 +147,30 @@ def read_json(path: Path) -> dict[str, Any]:
     return content
 
 
-def weight_files(folder: Path) -> list[Path]:
-    """The safetensors of a folder, in order; raises UserError if any is missing."""
-    if not (folder / INDEX).exists():
-        files = [folder / WEIGHTS]
-    else:
+def weight_files(folder: Path) -> dict[Path, set[str] | None]:
+    """The safetensors of a folder, in order, each with the names of its tensors if an index says
+    them. Like transformers, takes a single file for the whole model, whatever an index beside it
+    says. Raises UserError if a file is missing, and for an adapter, which changes the weights.
+    """
+    if (folder / ADAPTER).exists():
+        raise UserError(
+            f"{folder / ADAPTER}: adapters are not read; merge it (PEFT's `merge_and_unload`) and "
+            "save the whole model"
+        )
+    files: dict[Path, set[str] | None] = {folder / WEIGHTS: None}
+    if not (folder / WEIGHTS).exists() and (folder / INDEX).exists():
         names = read_json(folder / INDEX).get("weight_map")
         if not isinstance(names, dict) or not all(
             isinstance(name, str) and Path(name).name == name for name in names.values()
         ):
             raise UserError(f"{folder / INDEX}: its weight_map names no files of this folder")
-        files = [folder / name for name in sorted({*names.values()})]
+        files = {
+            folder / file: {tensor for tensor, its_file in names.items() if its_file == file}
+            for file in sorted({*names.values()})
+        }
     for path in files:
         if not path.is_file():
-            raise UserError(f"{path}: is missing; weights are read from safetensors or GGUF alone")
+            raise UserError(f"{path} is missing; weights must be safetensors or GGUF files")
     return files
 
 
@@ -154,27 +178,61 @@ def model_files(path: Path) -> list[Path]:
     """The files that determine what a Llama computes; raises UserError."""
     if path.suffix == ".gguf":
         if not path.is_file():
-            raise UserError(f"{path}: is missing")
+            raise UserError(f"{path} is missing")
+        check_content(path)
         return [path]
     if not path.is_dir():
         raise UserError(f"{path}: neither a folder nor a .gguf file")
     if not (path / CONFIG).is_file():
-        raise UserError(f"{path / CONFIG}: is missing")
+        raise UserError(f"{path / CONFIG} is missing")
     return [path / CONFIG, *weight_files(path)]
+
+
+def chat_settings(path: Path) -> tuple[bool, list[int]]:
+    """Whether a model has a chat template, and the ids that end its texts; raises UserError."""
+    model_files(path)
+    if path.suffix == ".gguf":
+        with gguf_errors(path):
+            from gguf import GGUFReader
+
+            fields = GGUFReader(path).fields
+            ends = [f"tokenizer.ggml.{name}_token_id" for name in ("eos", "eot", "eom")]
+            found = [int(fields[name].contents()) for name in ends if name in fields]
+            return "tokenizer.chat_template" in fields, sorted({*found})
+    template = any(path.glob("chat_template.*"))
+    of_tokenizer, of_generation = path / "tokenizer_config.json", path / "generation_config.json"
+    if of_tokenizer.exists():
+        template |= bool(read_json(of_tokenizer).get("chat_template"))
+    ends_file = of_generation if of_generation.exists() else path / CONFIG
+    listed = read_json(ends_file).get("eos_token_id")
+    ids = listed if isinstance(listed, list) else [listed]
+    return template, sorted(i for i in ids if isinstance(i, int))
 
 
 def read_llama(path: Path) -> Llama:
     """Read a Llama; raises UserError for bad files. ftmodel/conversion checks the model itself."""
-    files = model_files(path)
+    model_files(path)
     if path.suffix == ".gguf":
-        config, gguf_weights, tokenizer = read_gguf(path)
-        return Llama(config, gguf_weights, tokenizer)
+        return Llama(*read_gguf(path))
+    if not (path / TOKENIZER).exists():
+        raise UserError(
+            f"{path / TOKENIZER} is missing: nothing says which tokens the ids of the model are; "
+            "`AutoTokenizer.from_pretrained(folder).save_pretrained(folder)` makes it of the "
+            "model's other tokenizer files"
+        )
     weights: dict[str, Tensor] = {}
-    for file in files[1:]:
+    for file, names in weight_files(path).items():
+        check_content(file)
         try:
-            weights |= load_file(file)
+            tensors = load_file(file)
         except Exception as error:  # not safetensors' own for a dtype that torch lacks
             raise UserError(f"{file}: not readable as safetensors ({error})") from None
-    file = path / TOKENIZER
-    own = read_tokenizer(file) if file.exists() else None
-    return Llama(read_json(path / CONFIG), weights, own)
+        if names is not None and (other := sorted(names ^ tensors.keys())):
+            raise UserError(
+                f"{file}: {other[0]} is {'missing' if other[0] in names else 'left over'}, by "
+                f"{INDEX}: files of several models?"
+            )
+        weights |= tensors
+    if (path / WEIGHTS).exists() and (path / INDEX).exists():
+        print(f"{path}: {WEIGHTS} is read, as by transformers; {INDEX} and its files are not")
+    return Llama(read_json(path / CONFIG), weights, read_tokenizer(path / TOKENIZER))

@@ -11,7 +11,7 @@ class InitFrom:
     are for a latent that the parent lacks.
     """
 
-    # a folder with config.json and safetensors, or a .gguf file
+    # a folder with config.json, tokenizer.json and safetensors, or a .gguf file
     hf: str | None = None
     run: str | None = None  # another run of this experiment, on the same data
     # peak learning rate of copied weights; null: optim.lr, the rate of new weights

@@ -32,10 +32,12 @@ from pipelines.common.file_listing import (
 )
 from pipelines.config.data import Distributions, Files, Hub, Part
 from pipelines.host.errors import UserError
+from pipelines.host.files import check_content
 
 MAX_DOCUMENT = 256 << 20  # bytes; a document is held in memory, several times while tokenized
 BATCH_ROWS, BATCH_BYTES = 64, 16 << 20  # decoded at once: rows, and bytes of rows of mean length
 SUFFIXES = {".jsonl": "jsonl", ".ndjson": "jsonl", ".parquet": "parquet"}  # others are plain text
+TABLES = (".csv", ".tsv")
 COMPRESSIONS = {".gz": "gzip", ".zst": "zstd"}
 GROUP_BYTES = 64 << 20  # of files that one worker reads, at most, or a single file
 
@@ -191,7 +193,7 @@ class FileSource(Source):
             self.file, self.document = number + 1, 0
 
     def kind(self, path: Path) -> str:
-        """text, jsonl or parquet; raises UserError if it may be either."""
+        """text, jsonl or parquet; raises UserError for a name that does not say which."""
         if self.part.format:
             return self.part.format
         name = Path(path.stem) if suffix(path) in COMPRESSIONS else path
@@ -199,6 +201,13 @@ class FileSource(Source):
             raise UserError(
                 f"{path}: .json may be one document or JSON Lines; set {self.key}.format to text "
                 f"or jsonl, or leave the file out with {self.key}.exclude"
+            )
+        if suffix(name) in TABLES:
+            raise UserError(
+                f"{path}: a table, not one text; read its column {self.part.text_field!r} with "
+                f"source: hub and dataset: csv, or convert it to Parquet or JSON Lines; set "
+                f"{self.key}.format to text to read it as it stands, or leave it out with "
+                f"{self.key}.exclude"
             )
         return SUFFIXES.get(suffix(name), "text")
 
@@ -209,6 +218,7 @@ class FileSource(Source):
         path, kind = entry.path, self.kind(entry.path)
         compressed = suffix(path) in COMPRESSIONS
         with readable(path, pa.ArrowException):
+            check_content(path)
             if kind == "parquet":
                 if compressed:
                     raise OSError("Parquet is compressed inside; unpack it")
@@ -297,6 +307,8 @@ class HubSource(Source):
 
             revision = part.revision
             if (local := local_files(part.dataset, part.data_files)) is not None:
+                for entry in local:
+                    check_content(entry.path)
                 self.version = Fingerprint(local).hex()
             elif part.dataset not in BUILDERS:
                 self.version = revision = HfApi().dataset_info(part.dataset, revision=revision).sha
@@ -317,6 +329,8 @@ class HubSource(Source):
         """Turn what the library raises about a name, a file or the connection into a UserError."""
         try:
             yield
+        except UserError:
+            raise
         except Exception as error:
             raise UserError(
                 f"{self.key}: {self.part.dataset} {what} ({words_of(error)}); check dataset, "

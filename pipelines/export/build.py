@@ -2,7 +2,7 @@
 from the records of the run.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -13,6 +13,7 @@ from ftmodel.config import LatentDesign, Prior
 from ftmodel.conversion.llama import llama_config
 from ftmodel.model.free_transformer import FreeTransformer
 from pipelines.artifacts.checkpoint import Manifest, load_trained, read_padding
+from pipelines.artifacts.llama_files import chat_settings
 from pipelines.artifacts.result_files import read_json
 from pipelines.artifacts.results import BudgetFigures, EvaluationResult, Figures
 from pipelines.artifacts.run_results import fraction
@@ -75,7 +76,10 @@ def main(
     entry = ModelEntry(manifest, smaller) if mlflow else None
     try:
         padding = read_padding(spec.checkpoint(smaller))
-        write = writer(to, experiment, manifest, smaller or whole, model, shards, padding)
+        ends, note = of_parent(spec, shards)
+        write = writer(
+            to, experiment, manifest, smaller or whole, model, shards, padding, ends, note
+        )
     except ValueError as error:
         raise UserError(f"{run}: {error}") from None
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -85,8 +89,30 @@ def main(
         unfinished.rename(target)
     code = "" if model.latent is None else ", with trust_remote_code"
     print(f"{target}: {run}, for {READER[to]}{code}")
+    if note:
+        print(note)
     if entry:
         print(entry.hold(target))
+
+
+def of_parent(spec: RunSpec, shards: Shards) -> tuple[list[int], str]:
+    """The ids that end a text of the model that a run goes back to, besides the end of text; and a
+    sentence on its chat template, which is not exported: the tokenizer reads special tokens in a
+    text as text. ([], "") for a run without such a model.
+    """
+    start = spec.run.init_from
+    while start.run is not None:
+        start = spec.experiment.runs[start.run].init_from
+    if start.hf is None:
+        return [], ""
+    try:
+        template, ids = chat_settings(Path(start.hf))
+    except UserError as error:
+        return [], f"What ends a text of the parent, and its chat template, are left out: {error}"
+    vocabulary = shards.metadata
+    ends = [i for i in ids if i != vocabulary.end_of_text and 0 <= i < vocabulary.vocab_size]
+    note = f"The chat template of {start.hf} is left out: special tokens in a text are read as text"
+    return ends, note if template else ""
 
 
 def writer(
@@ -97,8 +123,13 @@ def writer(
     model: FreeTransformer,
     shards: Shards,
     padding: Mapping[str, Tensor],
+    ends: Sequence[int] = (),
+    note: str = "",
 ) -> Callable[[Path], None]:
-    """A function that writes a model in a format; raises ValueError if that cannot hold it."""
+    """A function that writes a model in a format; raises ValueError if that cannot hold it. The
+    parent's ``ends`` end a text, too, and ``note`` is on the card; in a GGUF file only the first
+    end has a place.
+    """
     if model.latent is not None and model.config.latent.shared_codes:
         raise ValueError(
             f"latent.per: {model.config.latent.per} cannot be exported, only one latent code "
@@ -112,16 +143,22 @@ def writer(
         config = llama_config(model.config, rows)
         words = llama_cpp.vocabulary(shards, rows)
         about = llama_cpp.provenance(manifest, tokens)
-        return lambda path: llama_cpp.write(path, model, config, words, about, padding)
-    card = model_card(experiment, manifest, tokens)
+        return lambda path: llama_cpp.write(path, model, config, words, about, padding, ends)
+    card = model_card(experiment, manifest, tokens, ends, note)
     if model.latent is not None:
-        return lambda path: hugging_face.write_free_transformer(path, model, shards, card)
+        return lambda path: hugging_face.write_free_transformer(path, model, shards, card, ends)
     settings = hugging_face.configuration(model, shards, rows)
-    return lambda path: hugging_face.write(path, settings, model, shards, card, padding)
+    return lambda path: hugging_face.write(path, settings, model, shards, card, padding, ends)
 
 
-def model_card(experiment: Experiment, manifest: Manifest, tokens: int) -> str:
-    """The card of a run trained on so many ``tokens``."""
+def model_card(
+    experiment: Experiment,
+    manifest: Manifest,
+    tokens: int,
+    ends: Sequence[int] = (),
+    note: str = "",
+) -> str:
+    """The card of a run trained on so many ``tokens``; ``ends`` and ``note`` as ``of_parent``."""
     run, architecture, parent = manifest.run, manifest.architecture, manifest.parent
     shape = {name: architecture.get(name) for name in SHAPE}
     started = "random weights"
@@ -137,6 +174,8 @@ def model_card(experiment: Experiment, manifest: Manifest, tokens: int) -> str:
         bits=bits,
         kappa=fraction(run["kappa_bits"]) if bits else "",
         started=started,
+        ends=", ".join(map(str, ends)),
+        note=note,
         architecture=", ".join(f"{k} {v}" for k, v in shape.items() if v is not None),
         tested=" and ".join(TESTED),
         bounds=bound_lines(experiment, manifest, tokens),

@@ -79,11 +79,14 @@ def write(
     shards: Shards,
     card: str,
     padding: Mapping[str, Tensor] | None = None,
+    ends: Sequence[int] = (),
 ) -> None:
-    """Write a folder. ``padding`` ends embedding and read-out, and is never generated."""
+    """Write a folder. ``padding`` ends embedding and read-out, and is never generated. ``ends`` are
+    ids that end a text besides the end of text.
+    """
     weights = llama_weights(model, padding=padding)
     never = [*range(shards.metadata.vocab_size, config.vocab_size)]
-    write_files(folder, config, weights, tokenizer(shards, model.config.context), card, never)
+    write_files(folder, config, weights, tokenizer(shards, model.config.context), card, never, ends)
 
 
 def write_files(
@@ -93,12 +96,17 @@ def write_files(
     tokens: PreTrainedTokenizerFast,
     card: str,
     never: Sequence[int] = (),
+    ends: Sequence[int] = (),
 ) -> None:
-    """Write what the folders of both arms have in common; ids in ``never`` are not generated."""
+    """Write what the folders of both arms have in common; ids in ``never`` are not generated, those
+    in ``ends`` end a text, too.
+    """
     config.save_pretrained(folder)
     save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
     shutil.copymode(folder / "config.json", folder / "model.safetensors")  # else its owner's alone
     special = {name: getattr(config, name) for name in SPECIAL_TOKENS}
+    if ends:
+        special["eos_token_id"] = [special["eos_token_id"], *ends]
     settings = GenerationConfig(**SAMPLING, **special, suppress_tokens=[*never] or None)
     settings.save_pretrained(folder)
     tokens.save_pretrained(folder)
@@ -107,9 +115,11 @@ def write_files(
 
 
 def add_names_of_transformers_4(folder: Path) -> None:
-    """Add transformers 4's names; each version reads the names that it knows."""
+    """Add what transformers 4 calls otherwise; each version reads the names that it knows."""
     config = json.loads((folder / "config.json").read_bytes())
     config["torch_dtype"] = config["dtype"]
+    # its pipeline sets 0.7, and takes a model's temperature of 1 for one that is not set
+    config["task_specific_params"] = {"text-generation": {"temperature": SAMPLING["temperature"]}}
     if rope := config.get("rope_parameters"):
         config["rope_theta"] = rope["rope_theta"]
         scaling = {key: value for key, value in rope.items() if key != "rope_theta"}
@@ -126,12 +136,19 @@ def tokenizer(shards: Shards, context: int) -> PreTrainedTokenizerFast:
     text for text, and pads on the left, because decoders continue on the right.
     """
     fast = shards.tokenizer()
-    settings: dict[str, Any] = {"model_max_length": context, "padding_side": "left"}
+    settings: dict[str, Any] = {
+        "model_max_length": context,
+        "padding_side": "left",
+        # transformers 4 would add token_type_ids, which no decoder takes
+        "model_input_names": ["input_ids", "attention_mask"],
+    }
     if (end := shards.metadata.end_of_text) is None:  # rows, which begin as they do
         return PreTrainedTokenizerFast(tokenizer_object=fast, **settings)
     name = fast.id_to_token(end)
+    # by another name in the template, where a space, a colon or a dollar has a meaning
+    begin: Any = {"id": "begin", "ids": [end], "tokens": [name]}
     fast.post_processor = TemplateProcessing(
-        single=f"{name} $A", pair=f"{name} $A $B", special_tokens=[(name, end)]
+        single="begin $A", pair="begin $A $B", special_tokens=[begin]
     )
     return PreTrainedTokenizerFast(
         tokenizer_object=fast,
@@ -171,11 +188,15 @@ def modules() -> dict[str, str]:
     return texts
 
 
-def write_free_transformer(folder: Path, model: FreeTransformer, shards: Shards, card: str) -> None:
+def write_free_transformer(
+    folder: Path, model: FreeTransformer, shards: Shards, card: str, ends: Sequence[int] = ()
+) -> None:
+    """Write a folder with the model's code; ``ends`` as in ``write``."""
     weights = {f"model.{name}": tensor.contiguous() for name, tensor in model.state_dict().items()}
     if model.config.tied:
         del weights["model.readout.weight"]
     words = tokenizer(shards, model.config.context)
-    write_files(folder, free_transformer_configuration(model, shards), weights, words, card)
+    config = free_transformer_configuration(model, shards)
+    write_files(folder, config, weights, words, card, ends=ends)
     for name, text in modules().items():
         (folder / name).write_text(text, encoding="utf-8")

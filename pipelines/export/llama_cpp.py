@@ -5,7 +5,7 @@ llama.cpp knows only by name the patterns by which a tokenizer splits text befor
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -136,8 +136,11 @@ def write(
     words: Vocabulary,
     about: Mapping[str, str | int],
     padding: Mapping[str, Tensor] | None = None,
+    ends: Sequence[int] = (),
 ) -> None:
-    """Write float32 weights; ``config`` is llama_config's, ``padding`` the last vocabulary rows."""
+    """Write float32 weights; ``config`` is llama_config's, ``padding`` the last vocabulary rows,
+    and the first of ``ends`` a token that ends a turn.
+    """
     writer = GGUFWriter(path, "llama")
     for key, value in about.items():
         kind = GGUFValueType.STRING if isinstance(value, str) else GGUFValueType.UINT64
@@ -164,6 +167,8 @@ def write(
     writer.add_bos_token_id(words.begin)
     writer.add_eos_token_id(words.begin)
     writer.add_pad_token_id(words.begin)
+    if ends:
+        writer.add_eot_token_id(ends[0])
     writer.add_add_bos_token(True)
     writer.add_add_eos_token(False)
     names = get_tensor_name_map(MODEL_ARCH.LLAMA, config["num_hidden_layers"])

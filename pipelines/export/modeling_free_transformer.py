@@ -234,8 +234,10 @@ class FreeTransformerForCausalLM(PreTrainedModel, GenerationMixin):
         input_ids: Tensor,
         past_key_values: DynamicCache | None = None,
         latent_noise: tuple[Tensor] | None = None,
+        tokenizer: object = None,
         **kwargs: Any,
     ) -> dict[str, Any]:
+        # ``tokenizer`` is for stop_strings, which ``generate`` has read, and not for ``forward``
         prepared = super().prepare_inputs_for_generation(
             input_ids, past_key_values=past_key_values, **kwargs
         )

@@ -1,5 +1,8 @@
 """Weights of a GGUF file beside those that transformers reads from it."""
 
+import json
+from contextlib import suppress
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -12,12 +15,13 @@ from pipelines.artifacts import llama_files
 from pipelines.host.errors import UserError
 from tests.support.gguf_files import export
 from tests.support.mutants import rejects
+from tests.support.tokenizers import llama_3
 
 FLOAT, Q8_0 = GGMLQuantizationType.F32, GGMLQuantizationType.Q8_0
 SHAPE = dict(d_model=64, ffn_width=96, n_heads=4, n_kv_heads=2)
 
 
-def rewritten(source, target, family="llama", dtype=FLOAT, more=(), scaling=None):
+def rewritten(source, target, family="llama", dtype=FLOAT, more=(), scaling=None, chat=False):
     """Another file of the same tensors, its matrices in ``dtype``, and ``more`` by name."""
     reader = GGUFReader(source)
     writer = GGUFWriter(target, family)
@@ -28,6 +32,9 @@ def rewritten(source, target, family="llama", dtype=FLOAT, more=(), scaling=None
             writer.add_key_value(name, field.contents(), kind, *rest[:1])
     if scaling:
         writer.add_string(f"{family}.rope.scaling.type", scaling)
+    if chat:
+        writer.add_chat_template("{{ messages }}")
+        writer.add_eot_token_id(7)
     for tensor in reader.tensors:
         kind = dtype if tensor.data.ndim == 2 else FLOAT
         writer.add_tensor(tensor.name, quantize(tensor.data, kind), raw_dtype=kind)
@@ -87,6 +94,28 @@ def ours(make_model, tmp_path):
     return tmp_path / "a.gguf"
 
 
+@rejects(
+    "llama_files.nothing_beside: yield «Path(folder)→path.parent»", "a foreign tokenizer.json read"
+)
+@pytest.mark.parametrize("code", [False, True])
+def test_nothing_beside_a_file_is_read_and_no_code_is_run(ours, tmp_path, monkeypatch, code):
+    """transformers would read tokenizer.json there, and offer to run code that settings name."""
+    monkeypatch.chdir(tmp_path)
+    expected, asked = llama_files.gguf_tokenizer(ours).get_vocab(), []
+    llama_3().save("tokenizer.json")
+    for name in ("Tokenizer", "Config") if code else ():
+        settings = {"model_type": "llama", "auto_map": {f"Auto{name}": "hostile.Hostile"}}
+        (tmp_path / f"{name.lower()}_config.json").write_text(json.dumps(settings))
+        (tmp_path / "config.json").write_text(json.dumps(settings))
+    (tmp_path / "hostile.py").write_text("import pathlib; pathlib.Path('ran').touch()")
+    monkeypatch.setattr("builtins.input", lambda *_: asked.append("run it?") or "y")
+    with suppress(UserError):  # by which a foreign class ends
+        config, weights, tokenizer = llama_files.read_gguf(ours)
+    assert not asked and not Path("ran").exists()
+    assert tokenizer.get_vocab() == expected
+    decoder_of(config, weights)
+
+
 @rejects("GgufWeights.__init__: tensors«→ if t.name in theirs»}", "unknown GGUF tensors left out")
 def test_a_tensor_that_transformers_leaves_out_is_refused(ours, tmp_path):
     """Llama 3.1's files slow RoPE down by one."""
@@ -101,6 +130,13 @@ def test_a_rope_that_transformers_does_not_read_is_refused(ours, tmp_path):
     path = rewritten(ours, tmp_path / "c.gguf", scaling="linear")
     with pytest.raises(UserError, match=r"c\.gguf: .*llama\.rope\.scaling\.type"):
         llama_files.read_gguf(path)
+
+
+def test_how_a_model_chats_is_known(ours, tmp_path):
+    template, (end,) = llama_files.chat_settings(ours)
+    assert not template
+    chats = rewritten(ours, tmp_path / "b.gguf", chat=True)
+    assert llama_files.chat_settings(chats) == (True, sorted([7, end]))
 
 
 def test_numbers_of_a_type_that_gguf_does_not_read_are_one_line(ours):

@@ -267,6 +267,12 @@ def test_a_bad_row_of_a_dataset_is_named(tmp_path, monkeypatch, bad, words):
 @arrives("hub", "source dataset text_field")
 def test_a_dataset_is_read_by_the_librarys_own_code(tmp_path):
     assert texts_of(open_source(KEY, hub_files(tmp_path))) == [t.encode() for t in TEXTS]
+    (tmp_path / "a.csv").write_text('n,text\n1,"a, b"\n')  # which `files` refuses
+    table = hub(dataset="csv", data_files=[str(tmp_path / "a.csv")])
+    assert texts_of(open_source(KEY, table)) == [b"a, b"]
+    (tmp_path / "a.csv").write_text("version https://git-lfs.github.com/spec/v1\noid sha256:00\n")
+    with pytest.raises(UserError, match=r"a\.csv: a pointer of Git LFS"):
+        open_source(KEY, table)
     folder = tmp_path / "dataset"
     folder.mkdir()
     parquet(folder / "train-0.parquet", [b"\xff", b"b"], pa.binary())
@@ -345,6 +351,13 @@ BAD = [
     ("a.jsonl", named(text=None), r"a\.jsonl:1: field 'text' .* is null, not text"),
     ("a.jsonl", named() + named(text="x" * 101), r"a\.jsonl:2: a document of more"),
     ("a.json.gz", b"{}", rf"a\.json\.gz: .* JSON Lines; set {KEY}\.format to .*{KEY}\.exclude"),
+    ("a.csv.gz", b"id,text", rf"a\.csv\.gz: a table, .* 'text' .*; set {KEY}\.format to text .*"),
+    *(
+        (name, b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 9\n",
+         rf"{name}: a pointer of Git LFS, not the file itself; `git lfs pull` fetches that")
+        for name in ("a.txt", "b.jsonl", "c.parquet")
+    ),
+    ("a.txt", b"/annex/objects/MD5-s9--ab\n", r"a\.txt: a pointer of git-annex, .*git annex get"),
     ("a.parquet", b"PAR1 nothing", r"a\.parquet: cannot be read"),
     ("a.parquet.gz", b"PAR1", r"a\.parquet\.gz: cannot be read .*compressed inside"),
 ]  # fmt: skip

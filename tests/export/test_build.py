@@ -13,10 +13,11 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from pipelines.artifacts.checkpoint import Manifest, load_model
 from pipelines.artifacts.run_spec import RunSpec
 from pipelines.artifacts.tokens.shards import Shards
+from pipelines.config.init_from import InitFrom
 from pipelines.config.load import load_experiment
 from pipelines.evaluate.stage import measure
 from pipelines.export import build
-from pipelines.export.build import READER, main, writer
+from pipelines.export.build import READER, main, of_parent, writer
 from pipelines.host.errors import UserError
 from pipelines.host.files import checkpoint_path
 from pipelines.tracking.store import store_uri
@@ -64,6 +65,32 @@ def test_a_run_on_the_target_task(workspace, capsys):
     assert words == "in MLflow, the tag `exported` names it"
     model = MlflowClient(store_uri()).get_logged_model(uri.removeprefix("models:/"))
     assert (workspace / model.tags["exported"]).samefile(folder)
+
+
+@rejects("export.build.of_parent: if i != «vocabulary.end_of_text→None»", "the same end twice")
+def test_what_a_run_keeps_of_how_its_parent_chats(tmp_path, monkeypatch):
+    """Also by way of another run; 11 is beyond the vocabulary."""
+    starts = {"a": InitFrom(hf="llama"), "b": InitFrom(run="a"), "c": InitFrom()}
+    runs = {name: SimpleNamespace(init_from=start) for name, start in starts.items()}
+    shards = SimpleNamespace(metadata=SimpleNamespace(end_of_text=3, vocab_size=11))
+    settings = [(True, [3, 5, 7, 11]), (False, [])]
+    monkeypatch.setattr(build, "chat_settings", lambda path: settings[0])
+
+    def found(name):
+        return of_parent(
+            SimpleNamespace(run=runs[name], experiment=SimpleNamespace(runs=runs)), shards
+        )
+
+    assert found("c") == ([], "")
+    for name in ("a", "b"):
+        ends, note = found(name)
+        assert ends == [5, 7] and note.startswith("The chat template of llama is left out: ")
+    del settings[0]
+    assert found("b") == ([], "")
+    monkeypatch.undo()
+    monkeypatch.chdir(tmp_path)
+    ends, note = found("a")
+    assert ends == [] and note.endswith("are left out: llama: neither a folder nor a .gguf file")
 
 
 def test_a_format_must_be_named_and_mlflow_is_yes_or_no(tmp_path, monkeypatch):
@@ -210,5 +237,8 @@ def test_the_table_of_a_card_has_no_gaps(tmp_path, monkeypatch, parent, words):
     shape |= {"head_width": 6, "latent_block": None, "latent_bits": 0}
     run = {"data": "text", "seed": 3, "kappa_bits": None, "extra_blocks": 0}
     manifest = Manifest("tiny", "base", run, shape, 11, "d", "s", parent=parent | {"sha256": "1"})
-    card = build.model_card(SimpleNamespace(name="tiny"), manifest, 2000)
-    assert TABLE.replace("PARENT", words) in card
+    table = TABLE.replace("PARENT", words)
+    assert table in build.model_card(SimpleNamespace(name="tiny"), manifest, 2000)
+    card = build.model_card(SimpleNamespace(name="tiny"), manifest, 2000, [5, 7], "No template")
+    row = "| a text ends, too, with the parent's ids | 5, 7 |\n"
+    assert table.replace("| arch", f"{row}| arch").replace("\n\n`", "\n\nNo template.\n\n`") in card

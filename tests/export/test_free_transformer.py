@@ -4,6 +4,7 @@ import ast
 import json
 import re
 import sys
+from contextlib import suppress
 from itertools import product
 from pathlib import Path
 
@@ -21,8 +22,10 @@ from pipelines.export.modeling_free_transformer import (
     left_padding,
     uniform_noise,
 )
+from tests.support.gguf_files import shards_of, tokenizer_of
 from tests.support.mutants import rejects
 from tests.support.remote_code import (
+    documented_example,
     export,
     load,
     modules_in,
@@ -122,6 +125,27 @@ def test_the_code_is_ours_and_needs_nothing_of_ours(ours, make_tokens, tmp_path,
     for name in [name for name in sys.modules if name.split(".")[0] in ("ftmodel", "pipelines")]:
         monkeypatch.setitem(sys.modules, name, None)  # importing it is an ImportError
     assert greedy(load(folder), tokens, latent_noise=noise).equal(expected)
+
+
+@rejects(
+    "FreeTransformerForCausalLM.prepare_inputs_for_generation: «tokenizer: object = None,→»",
+    "stop_strings refused by an exported model",
+)
+def test_the_example_of_the_docs_runs_as_written(make_ours, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    words = tokenizer_of("gpt_2")
+    code, folder = documented_example(tmp_path)
+    export(make_ours(context=128, vocab_size=words.vocab_size), folder, shards_of(words))
+    scope = {}
+    exec(code, scope)
+    assert len(ast.literal_eval(capsys.readouterr().out)) == 8
+    model, tokenizer, prompts = (scope[name] for name in ("model", "tokenizer", "prompts"))
+    stopped = None
+    with suppress(ValueError):
+        stopped = model.generate(
+            **prompts, max_new_tokens=9, stop_strings=[*map(chr, range(128))], tokenizer=tokenizer
+        )
+    assert stopped is not None and stopped.shape[0] == 2
 
 
 @rejects("FreeTransformerForCausalLM.forward: =«padding→None»", "padding read by an exported model")

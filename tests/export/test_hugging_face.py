@@ -115,6 +115,23 @@ def test_a_text_begins_with_the_token_of_documents_and_holds_no_other_special_on
         assert tokenizer.decode(ids[1:]) == text
 
 
+@pytest.mark.parametrize("end", ["<end of text>", "<x:0>", "$A"])
+def test_an_end_of_text_may_mean_something_in_a_template(end, tmp_path):
+    words = train_bpe([TEXT.encode()], 280, end)
+    hugging_face.tokenizer(shards_of(words), CONTEXT).save_pretrained(tmp_path)
+    tokenizer, text = AutoTokenizer.from_pretrained(tmp_path), f"a b{end} c"
+    assert tokenizer(text).input_ids == [words.end_of_text, *encode(words, text.encode())]
+
+
+@rejects('hugging_face.write_files: [special["eos_token_id"], «*ends→»]', "an end left out")
+def test_the_ends_of_a_parent_end_a_text(make, words, tmp_path):
+    ours, shards = make(), shards_of(words)
+    with modules_in(tmp_path / "modules"):
+        hugging_face.write_free_transformer(tmp_path, ours.model, shards, "# a model\n", [5, 7])
+        theirs = AutoModelForCausalLM.from_pretrained(tmp_path, trust_remote_code=True)
+    assert theirs.generation_config.eos_token_id == [words.end_of_text, 5, 7]
+
+
 @pytest.mark.parametrize("style", CUTS)
 def test_text_is_cut_as_ours_in_every_family(make_model, tmp_path, style):
     """But what Qwen2's class composes (NFC)."""

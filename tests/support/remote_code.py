@@ -1,5 +1,6 @@
 """Exported folders with code of their own, loaded as transformers loads them."""
 
+import re
 import sys
 from contextlib import contextmanager
 from types import SimpleNamespace
@@ -9,6 +10,7 @@ from tokenizers.models import WordLevel
 from transformers import AutoModelForCausalLM, dynamic_module_utils
 
 from pipelines.export import hugging_face
+from tests import ROOT
 
 
 @contextmanager
@@ -39,6 +41,15 @@ def export(model, folder, shards=None):
     vocab_size = model.embedding.num_embeddings
     hugging_face.write_free_transformer(folder, model, shards or numbers(vocab_size), "# a model\n")
     return folder
+
+
+def documented_example(folder):
+    """docs/export.md's example, and a folder below ``folder`` for the model that it names."""
+    section = (ROOT / "docs/export.md").read_text().partition("\n## A Free Transformer\n")[2]
+    code = re.search(r"```python\n(.*?)```", section, re.DOTALL)[1]
+    target = folder / re.search('folder = "(.*)"', code)[1]
+    target.parent.mkdir(parents=True)
+    return code, target
 
 
 def load(folder, **arguments):

@@ -19,6 +19,7 @@ import numpy as np
 from tokenizers import Tokenizer
 
 from pipelines.host.errors import UserError
+from pipelines.host.files import check_content
 
 ESCAPED = re.compile(r"([\udc80-\udcff]+)")  # what Python makes of bytes that are not UTF-8
 ESCAPED_OR_SPACE = re.compile(r"([\udc80-\udcff▁]+)")
@@ -110,7 +111,10 @@ def read_tokenizer(path: Path) -> Tokenizer:
     if path.exists() and not path.is_file():
         raise UserError(f"{path}: not a file")
     try:
+        check_content(path)
         return Tokenizer.from_buffer(path.read_bytes())
+    except UserError:
+        raise
     except OSError as error:
         raise UserError(f"{path}: {error.strerror}") from None
     except Exception as error:  # `tokenizers` raises nothing more specific

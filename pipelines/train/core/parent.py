@@ -75,9 +75,7 @@ def copy_llama(model: FreeTransformer, path: Path, shards: Shards) -> dict[str, 
             raise ValueError(
                 f"vocab_size: {rows}, but the tokenizer of {shards.folder} has {ids} ids"
             )
-        if llama.tokenizer is not None and spelling(llama.tokenizer, ids) != spelling(
-            shards.tokenizer(), ids
-        ):
+        if spelling(llama.tokenizer, ids) != spelling(shards.tokenizer(), ids):
             raise ValueError(f"its tokenizer is not that of {shards.folder}: the same ids differ")
         for name, (their, our) in theirs.decoder_differences(model.config).items():
             raise ValueError(f"its {name} is {their}, but the run's architecture says {our}")
