@@ -24,15 +24,12 @@ SPLITS = ("train", "validation")  # of a corpus and its tokens
 BENCHMARKS = Path("data/benchmarks")  # copies of the datasets of benchmarks
 JOURNAL = "tracking.jsonl"  # beside a run's checkpoints, during training and after
 SPECIAL_CHARACTERS = re.compile(r"""[\s"'\\$&;|<>()*?`!#{}\[\]]""")  # for a shell
-<<<<<<< HEAD
 NO_FLOCK = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP)
-=======
 MAX_POINTER_BYTES = 1024
 POINTERS = {  # how a file begins that stands for one outside Git, the program, and its command
     b"version https://git-lfs.github.com/spec/": ("Git LFS", "git lfs pull"),
     b"/annex/objects/": ("git-annex", "git annex get"),
 }
->>>>>>> de9d0655 (Parents and exports say what they read: leftovers, tokenizers, pointers, transformers 4, ends of a parent)
 MAX_YAML_LEVELS = 50  # Python's recursion limit is some hundred
 LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
@@ -89,7 +86,6 @@ def check_writable(folder: Path) -> None:
         raise UserError(f"{folder}: {error.strerror}") from None
 
 
-<<<<<<< HEAD
 def has_flock(folder: Path) -> bool:
     """Whether files in ``folder`` can be locked: Lustre and NFS may be mounted without it."""
     with TemporaryFile(dir=folder) as file:
@@ -110,7 +106,8 @@ def lock_file(path: Path) -> Path:
         return path
     name = sha256(str(path.resolve()).encode()).hexdigest()[:16]
     return Path(f"/tmp/ftlab-{os.getuid()}-{name}.lock")
-=======
+
+
 def check_content(path: Path) -> None:
     """Raise UserError if a file is only the note that Git LFS or git-annex keeps of it in Git; may
     raise OSError.
@@ -124,7 +121,6 @@ def check_content(path: Path) -> None:
             raise UserError(
                 f"{path}: a pointer of {program}, not the file itself; `{command}` fetches that"
             )
->>>>>>> de9d0655 (Parents and exports say what they read: leftovers, tokenizers, pointers, transformers 4, ends of a parent)
 
 
 @contextmanager
