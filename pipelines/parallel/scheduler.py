@@ -83,14 +83,15 @@ def changed_stages() -> dict[str, list[str]]:
     """
     changed = {}
     with Repo(".") as repo:
+        ran = {s.addressing for s in repo.index.stages if any(dep.hash_info for dep in s.deps)}
         for name, reasons in repo.status().items():
+            stage = name.rpartition(":")[2]
             inputs: dict[str, Any] = {}
-            for reason in reasons:
+            for reason in reasons if stage in ran else []:
                 inputs |= reason.get("changed deps", {}) if isinstance(reason, dict) else {}
-            settings = inputs.pop("params.yaml", {})  # "new" if the stage has never run
+            settings = inputs.pop("params.yaml", {})  # a word if there is no such file
             inputs |= settings if isinstance(settings, dict) else {}
-            modified = sorted(key for key, change in inputs.items() if change == "modified")
-            changed[name.rpartition(":")[2]] = modified
+            changed[stage] = sorted(key for key, how in inputs.items() if how == "modified")
     return changed
 
 
