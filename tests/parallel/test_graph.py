@@ -40,7 +40,7 @@ def test_graph_and_changes_are_those_of_dvc(tmp_path, monkeypatch):
     Path("in").write_text("0")
     Path("dvc.yaml").write_text(yaml.safe_dump({"stages": STAGES}))
     Path("params.yaml").write_text("k: 1")
-    assert changed_stages() == dict.fromkeys(["one", "two", "each@x", "each@y", "look"], [])
+    assert changed_stages() == {name: [] for name in ("one", "two", "each@x", "each@y", "look")}
     graph = read_graph()
     assert graph.needs == {
         "one": set(), "two": {"one"}, "each@x": {"two"}, "each@y": {"two"}, "look": set()

@@ -410,8 +410,8 @@ class Forger(OSError):
 CARRIERS = {
     "finaliser": "raise Forger",
     "property": "class Carrier(Forger):\n    errno = property(Forger.__del__)\nraise Carrier",
-    "property that fails": "class Carrier(OSError):\n    errno = property(id)\nraise Carrier",
-    "hash that fails": "class Number:\n    __hash__ = id\n"
+    "property that fails": "class Carrier(OSError):\n    errno = property(len)\nraise Carrier",
+    "hash that fails": "class Number:\n    __hash__ = len\n"
     "error = OSError()\nerror.errno = Number()\nraise error",
 }
 
