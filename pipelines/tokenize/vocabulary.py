@@ -21,11 +21,15 @@ from pipelines.artifacts.tokens.byte_tokenizer import (
     stretches,
 )
 from pipelines.config.data import TextData
+from pipelines.host.console import Bar
 from pipelines.host.errors import UserError
 from pipelines.host.files import write_file
 from pipelines.tokenize.encode import pieces
 
 SAMPLE_BYTES = 256 << 20  # of text, at most, that a tokenizer is trained on
+# of a word, at most, that merges are counted in: the trainer's time grows with its square, and text
+# without spaces (DNA, Base64) is one word
+WORD_BYTES = 1024
 LARGEST_VOCABULARY = 1 << 20  # ids; today's largest have 2^18
 # bytes that an adopted tokenizer may lack: control characters, bytes that UTF-8 never has, and
 # first bytes in the planes of Unicode that have no characters (4 to 11)
@@ -63,13 +67,23 @@ def text_tokenizer(key: str, data: TextData, train_parts: list[Path], path: Path
         return ByteTokenizer(Tokenizer.from_file(str(path)), data.end_of_text)
     print(f"{key}: training a tokenizer", flush=True)
     try:
-        trained = train_bpe(training_sample(train_parts), data.vocab_size, data.end_of_text)
+        sample = shown(f"{key}: text for the tokenizer", training_sample(train_parts))
+        trained = train_bpe(sample, data.vocab_size, data.end_of_text)
     except UserError as error:
         raise UserError(f"{key}: {error}") from None
     if trained.vocab_size < data.vocab_size:
         print(f"{key}.vocab_size: {data.vocab_size}, but the text gives {trained.vocab_size}")
     write_tokenizer(trained.tokenizer, path)
     return trained
+
+
+def shown(name: str, texts: Iterable[bytes]) -> Iterator[bytes]:
+    """Pass texts on, and show how much they are."""
+    with Bar(desc=name, unit="B", unit_scale=True, leave=False, delay=1) as bar:
+        for text in texts:
+            yield text
+            bar.update(len(text))
+    print(f"{name}: {bar.n / 1e6:,.1f} MB; now its most frequent pairs are merged", flush=True)
 
 
 def training_sample(parts: list[Path]) -> Iterator[bytes]:
@@ -88,11 +102,15 @@ def training_sample(parts: list[Path]) -> Iterator[bytes]:
 
 def train_bpe(texts: Iterable[bytes], vocab_size: int, end_of_text: str) -> ByteTokenizer:
     """A byte-level BPE with GPT-2's pattern; smaller than asked if ``texts`` have too few pairs.
+    Of words longer than WORD_BYTES, no pair across a multiple of that length counts.
 
     Raises UserError if the end of text is a token that text contains.
     """
     tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    words = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [words, pre_tokenizers.FixedLength(WORD_BYTES)]
+    )
     trainer = trainers.BpeTrainer(
         vocab_size=vocab_size,
         special_tokens=[end_of_text],
@@ -103,6 +121,7 @@ def train_bpe(texts: Iterable[bytes], vocab_size: int, end_of_text: str) -> Byte
         (s for text in texts for piece in pieces(text) for s in stretches(piece) if type(s) is str),
         trainer,
     )
+    tokenizer.pre_tokenizer = words
     return byte_exact(json.loads(tokenizer.to_str()), end_of_text)
 
 
@@ -198,6 +217,9 @@ def keep_text(spec: dict[str, Any]) -> bool:
             "and ▁ for spaces: text would be lost"
         )
     for part in parts:
+        if part.get("behavior") == "Removed" and part.get("invert"):
+            # GPT-4's: only matches of its pattern are kept. The same cuts, without a loss between
+            part["behavior"], part["invert"] = "Isolated", False
         if part["type"] not in KEEPS_TEXT or part.get("behavior") == "Removed":
             raise UserError(f"its pre-tokenizer {part['type']} does not keep all of a text")
         if part.get("add_prefix_space"):

@@ -9,7 +9,10 @@ from tokenizers import Tokenizer, models, pre_tokenizers as pre
 
 from pipelines.artifacts.tokens.byte_tokenizer import CHARACTERS
 from pipelines.host.errors import UserError
+from pipelines.tokenize import vocabulary
 from pipelines.tokenize.vocabulary import RARE, adopt, byte_exact, symbol_tokenizer, train_bpe
+from tests.support.gguf_files import AWKWARD
+from tests.support.mutants import rejects
 from tests.support.tokenizers import (
     END,
     TEXT,
@@ -35,6 +38,37 @@ def test_a_normalizer_is_left_out_and_that_is_said(capsys):
     text = "e\u0301  lost  <tool> ".encode()
     ids = encode(tokens, text)
     assert tokens.decode(ids) == text and tokens.tokenizer.token_to_id("<tool>") in ids
+
+
+CL100K = (
+    r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]++[\r\n]*"
+    r"|\s*[\r\n]|\s+(?!\S)|\s+"
+)
+
+
+@rejects('vocabulary.keep_text: «"Isolated"→"MergedWithNext"», False', "GPT-4's cuts lost")
+def test_what_gpt_4_cuts_by_removing_nothing_is_cut_alike():
+    """What another pattern would remove is kept."""
+    theirs = trained(split_and_bytes("removed", CL100K, invert=True))
+    ours = byte_exact(json.loads(theirs.to_str()), END)
+    for text in (*AWKWARD, *map(bytes.decode, TEXT[:2])):
+        if END not in text:
+            assert encode(ours, text.encode()) == theirs.encode(text).ids, text
+    letters = trained(split_and_bytes("removed", r"\p{L}+", invert=True))
+    ours = byte_exact(json.loads(letters.to_str()), END)
+    assert ours.decode(encode(ours, TEXT[0])) == TEXT[0]
+
+
+@rejects(
+    "vocabulary.train_bpe: tokenizer.pre_tokenizer = «words→tokenizer.pre_tokenizer»", "a cut kept"
+)
+def test_pairs_of_a_long_word_count_within_its_pieces_alone(monkeypatch):
+    """Text without spaces is one word, and the trainer's time grows with its square."""
+    monkeypatch.setattr(vocabulary, "WORD_BYTES", 4)
+    tokens = train_bpe([b"abcd" * 50], 300, END)
+    assert max(map(len, tokens.bytes_of)) == 4
+    spec = json.loads(tokens.tokenizer.to_str())
+    assert spec["pre_tokenizer"]["type"] == "ByteLevel"
 
 
 def word_piece():
