@@ -231,7 +231,8 @@ def outcome(
     have properties, and numbers may have hashes, of its own.
     """
     run, copy, told_by = exec, dict.copy, WORDS.get
-    number_of, kind, whole = OSError.errno.__get__, type, int  # type: ignore[attr-defined]
+    number_of: Any = vars(OSError)["errno"].__get__
+    kind, whole = type, int
     failed_assert, exits, no_memory, from_system = AssertionError, SystemExit, MemoryError, OSError
     everything = BaseException
     # `eval` as an object's `__del__` sees the names of the function that gives the object up: this
