@@ -27,6 +27,12 @@ MEASURE ?=
 MINUTES ?= 50
 MUTANTS ?=
 MODULES ?=
+# make would ignore a name that it does not know, such as experiment=tiny, and run quickstart
+SETTINGS := EXPERIMENT SET JOBS WAIT PYTHON PORT MEASURE MINUTES MUTANTS MODULES INSTALL TESTS QUICK
+$(foreach word,$(MAKEOVERRIDES),$(foreach name,$(firstword $(subst =, ,$(word))),\
+	$(if $(and $(filter command,$(origin $(name))),$(filter-out $(SETTINGS),$(name))),\
+	$(error $(name)= is no setting of this Makefile: $(wordlist 1,10,$(SETTINGS)). A variable of the \
+	environment stands before `make`))))
 # not compiled: Python compiles what is imported, a part, in seconds; setuptools warns of editable
 INSTALL := PYTHONWARNINGS=ignore .venv/bin/pip install --quiet --no-compile --editable
 TESTS := pytest -n 2 --dist worksteal
@@ -34,8 +40,6 @@ marked = $(shell grep -rl --include='test_*.py' 'mark\.$1' tests | sort) # secon
 # packages whose tests train nothing and compose little
 QUICK := analysis artifacts common compare conversion data designs evaluate hydra_plugins inference \
 	kernels model parallel synthetic tokenize examples test_layers.py test_library.py test_mutants.py test_scaling.py
-$(foreach name,experiment set jobs wait python port measure minutes mutants modules, \
-	$(if $(filter command,$(origin $(name))),$(error write $(name)=$($(name)) in capitals)))
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 # relative, as pip takes a space for the end of a path
 export PIP_CONSTRAINT := constraints.txt

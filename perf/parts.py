@@ -20,8 +20,8 @@ from time import monotonic
 import torch
 
 from pipelines.commands import doctor
-from pipelines.host.errors import UserError
-from pipelines.host.files import ROOT, write_file
+from pipelines.host.errors import UserError, not_one_of
+from pipelines.host.files import ROOT, check_writable, write_file
 from pipelines.host.machine import git_revision, whole_cores
 from pipelines.host.pytorch import processor_name
 
@@ -50,9 +50,9 @@ def run_parts(
     failed or ``minutes`` did not suffice for all. Raises UserError for an unknown name.
     """
     if unknown := [name for name in names if name not in parts]:
-        raise UserError(f"no measurement {unknown[0]!r}; there are {', '.join(parts)}")
+        raise UserError(f"measurement {not_one_of(unknown[0], parts)}")
     begun, all_succeeded = monotonic(), True
-    page.mkdir(parents=True, exist_ok=True)
+    check_writable(page)
     for name in names:
         left = 60 * minutes - (monotonic() - begun)
         if left > 0:

@@ -30,8 +30,8 @@ from ftmodel.conversion.llama import decoder_of
 from pipelines.artifacts import llama_files
 from pipelines.config.suite import Suite, SuiteTask
 from pipelines.host.command_line import command, out_folder, run_command
-from pipelines.host.errors import UserError
-from pipelines.host.files import ROOT, dumps, write_file
+from pipelines.host.errors import UserError, not_one_of
+from pipelines.host.files import ROOT, check_writable, dumps, write_file
 from pipelines.host.machine import git_revision
 from pipelines.host.pytorch import processor_name
 from pipelines.suite.lm import FreeTransformerLM
@@ -145,11 +145,11 @@ def score_row(name: str, spec: SuiteTask, models: Sequence[Any]) -> str:
 def main(names: Sequence[str], out: Path) -> None:
     tasks = OmegaConf.load(ROOT / "conf/suite/paper.yaml").tasks
     if unknown := [name for name in names if name not in tasks]:
-        raise UserError(f"no benchmark {unknown[0]!r}; there are {', '.join(tasks)}")
+        raise UserError(f"benchmark {not_one_of(unknown[0], tasks)}")
     if not (MODEL / "model.gguf").is_file():
         raise UserError(f"{MODEL}: is missing; `ftlab pretrained {MODEL.name}`")
     path = out / "scores.json"
-    out.mkdir(parents=True, exist_ok=True)
+    check_writable(out)
     rows = json.loads(path.read_bytes()) if path.exists() else {}
     models = our_model(), backend()
     for name in names or tasks:

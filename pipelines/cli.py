@@ -13,8 +13,8 @@ from typing import Any
 import click
 
 from pipelines.host.command_line import CONTEXT, perform
-from pipelines.host.errors import UserError, run
-from pipelines.host.files import ROOT
+from pipelines.host.errors import UserError, did_you_mean, run
+from pipelines.host.files import ROOT, check_project_folder
 
 GROUPS = {  # in the order of --help
     "Daily work": (
@@ -47,6 +47,12 @@ class LazyGroup(click.Group):
         place = f"{name}.__main__" if stage else f"commands.{name}"
         return import_module(f"pipelines.{place}").main
 
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
+        known = self.list_commands(ctx)
+        if not args[0].startswith("-") and args[0] not in known:
+            ctx.fail(f"No such command {args[0]!r}{did_you_mean(args[0], known)}")
+        return super().resolve_command(ctx, args)
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         for title, names in GROUPS.items():
             with formatter.section(title):
@@ -68,12 +74,15 @@ def main() -> None:
 
 
 def of_this_copy() -> None:
-    """Do what is asked; raises UserError in another copy of the project, which has its own code."""
+    """Do what is asked. Raises UserError in another copy of the project, which has its own code,
+    and in any other folder, for every command but `doctor`, which reports it.
+    """
     here = Path.cwd()
     if (here / "pipelines/cli.py").exists() and not here.samefile(ROOT):
         raise UserError(f"this ftlab belongs to {ROOT}; here, type python -m pipelines.cli")
     sys.path.insert(0, str(ROOT))  # hydra_plugins is not installed
-    perform(ftlab, "ftlab")
+    is_doctor = sys.argv[1:2] == ["doctor"]
+    perform(ftlab, "ftlab", check=None if is_doctor else check_project_folder)
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ from pipelines.host.command_line import command
 from pipelines.host.console import aligned
 from pipelines.host.dvc import git_refusal, in_git
 from pipelines.host.errors import UserError
-from pipelines.host.files import ROOT, check_writable, has_flock
+from pipelines.host.files import ROOT, check_project_folder, check_writable, has_flock
 
 INSTALLED_EXTRAS = ("lab", "cluster", "suite", "export")  # that `make` installs
 OK, COSTS, STOPS = "ok", "–", "!!"
@@ -69,9 +69,8 @@ def packages() -> Finding:
 
 def folder() -> Finding:
     here = Path.cwd()
-    if not (here / "dvc.yaml").exists():
-        return Finding("folder", f"{here} has no dvc.yaml", STOPS, "go to the project's folder")
     try:
+        check_project_folder()
         check_writable(here)
     except UserError as error:
         return Finding("folder", str(error), STOPS, "every stage writes here")

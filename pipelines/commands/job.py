@@ -19,7 +19,7 @@ import click
 from pipelines.host.command_line import command
 from pipelines.host.dvc import allow_no_git
 from pipelines.host.errors import UserError
-from pipelines.host.files import alone
+from pipelines.host.files import alone, check_writable
 
 USAGE = "usage: ftlab job <folder that all nodes share> -- <command> [<argument> …]"
 BROUGHT = ".brought.json"  # the files of the last job, to remove those that are gone
@@ -40,7 +40,6 @@ def arguments(shared: str, after: Sequence[str]) -> tuple[Path, Sequence[str]]:
 
 def bring(tree: Path, folder: Path) -> None:
     """Copy the tree's sources to the folder, and remove old ones there; results stay."""
-    folder.mkdir(parents=True, exist_ok=True)
     # what Ray has uploaded for a job: none that git ignores, and so no results
     paths = (path.relative_to(tree) for path in tree.rglob("*") if path.is_file())
     brought = sorted(str(path) for path in paths if not NOT_BROUGHT & set(path.parts))
@@ -67,6 +66,7 @@ def bring(tree: Path, folder: Path) -> None:
 )
 def main(folder: str, command: Sequence[str]) -> None:
     target, words = arguments(folder, command)
+    check_writable(target)
     with alone(target):
         try:
             bring(Path.cwd(), target)

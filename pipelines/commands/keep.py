@@ -1,6 +1,6 @@
 """Keep results for git, or register the best arm.
 
-    ftlab keep docs/figure4     Figure 4 of a finished experiment, for git
+    ftlab keep docs/figure4     a finished experiment's Figure 4, or bounds on text, for git
     ftlab keep docs/designs --section designs     other sections of its report
     ftlab keep --register       the best arm, in MLflow's model registry
 
@@ -24,7 +24,7 @@ from pipelines.host.command_line import command
     "--section",
     multiple=True,
     metavar="NAME",
-    help="A section of the report; may be repeated. Default: Figure 4.",
+    help="A section of the report; may be repeated. Default: figure4, or else bounds.",
 )
 def main(**given: Any) -> None:
     from pipelines.export import keep

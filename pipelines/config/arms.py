@@ -12,6 +12,7 @@ from ftmodel.config import ModelConfig
 from pipelines.config import derived
 from pipelines.config.init_from import InitFrom
 from pipelines.config.schema import Arm, Experiment, Run
+from pipelines.host.errors import not_one_of
 
 FAMILY = ("data", "model", "tokens", "init_from")  # the same for arms that may be compared
 
@@ -94,7 +95,7 @@ def parent_fits(experiment: Experiment, key: str, run: Arm) -> None:
         if (name := parent.init_from.run) is None:
             break
         if name not in others:
-            raise ValueError(f"{parent_key}: {name!r} is not one of {', '.join(others)}")
+            raise ValueError(f"{parent_key}: {not_one_of(name, others)}")
         parent = others[name]
     else:
         raise ValueError(

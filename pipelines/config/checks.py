@@ -20,6 +20,7 @@ from pipelines.config.arms import FAMILY, arm_of_each, family_of, parent_fits
 from pipelines.config.data import ProcessData, TextData
 from pipelines.config.derived import suite_runs, trainings
 from pipelines.config.schema import NAME, Arm, Experiment, OptimizerName, Schedule, Strategy
+from pipelines.host.errors import not_one_of
 
 MAX_EXACT_INTEGER = 1 << 53  # as a double, which JSON, charts and MLflow have
 MAX_NAME_CHARACTERS = 120  # a file's name has at most 255 bytes, and some are made of two names
@@ -190,7 +191,7 @@ def check_statement(experiment: Experiment) -> None:
         arm, than = expectation.arm, expectation.than
         for name, wanted in (("arm", arm), ("than", than)):
             if wanted not in families:
-                raise ValueError(f"{key}.{name}: {wanted!r} is not an arm: {', '.join(families)}")
+                raise ValueError(f"{key}.{name}: {not_one_of(wanted, families)}")
         if arm == than:
             raise ValueError(f"{key}.than: {than!r} is the arm itself")
         if families[arm] != families[than]:
@@ -214,7 +215,7 @@ def names_are_known(experiment: Experiment, key: str, run: Arm) -> None:
     for group, wanted in (("data", run.data), ("models", run.model)):
         if wanted not in (known := getattr(experiment, group)):
             field_name = group.removesuffix("s")
-            raise ValueError(f"{key}.{field_name}: {wanted!r} is not one of {', '.join(known)}")
+            raise ValueError(f"{key}.{field_name}: {not_one_of(wanted, known)}")
 
 
 def design_exists(experiment: Experiment, key: str, run: Arm) -> None:

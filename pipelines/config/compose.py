@@ -9,14 +9,20 @@ from pathlib import Path
 from typing import Any
 
 from hydra import compose, initialize_config_dir
-from hydra.errors import HydraException
+from hydra.errors import (
+    ConfigCompositionException,
+    HydraException,
+    MissingConfigException,
+    OverrideParseException,
+)
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException, ReadonlyConfigError
 
 from pipelines.config.data import dotted, keyed
-from pipelines.config.load import PARAMS, parse
+from pipelines.config.load import PARAMS, parse, setting_words
+from pipelines.config.schema import Experiment
 from pipelines.host.dvc import keep_other_experiments, pipeline_alone
-from pipelines.host.errors import UserError
+from pipelines.host.errors import UserError, near_names, not_one_of
 from pipelines.host.files import ROOT, read_yaml, write_file
 
 CONF = Path("conf")
@@ -52,7 +58,8 @@ def refusals(source: str, overrides: Sequence[str]) -> Iterator[None]:
         raise
     except (HydraException, OmegaConfBaseException) as error:
         misplaced = no_package(str(error)) if "ConfigKeyError" in str(error) else ""
-        raise UserError(f"{source}: {misplaced or refusal_words(error)}") from None
+        words = misplaced or no_choice(overrides) or refusal_words(error)
+        raise UserError(words if words.startswith("conf/") else f"{source}: {words}") from None
     except Exception as error:
         words = broken_file() or no_choice(overrides) or refusal_words(error)
         raise UserError(f"{source}: {words}") from None
@@ -90,16 +97,33 @@ def no_choice(overrides: Sequence[str]) -> str | None:
     """What is wrong with the first override that names no file of its folder in conf/, if any."""
     for override in overrides:
         key, equals, value = override.lstrip("+~").partition("=")
-        if equals and (CONF / key).is_dir():
-            known = sorted(path.stem for path in (CONF / key).glob("*.yaml"))
-            if value not in known and not value.startswith("["):
-                return f"{key}: {value} is not one of {', '.join(known)}"
+        if equals and key and (CONF / key).is_dir():
+            for name in value.strip("[]'\"").split(","):
+                if name.strip() not in (known := choices(key)):
+                    return f"{key}: {not_one_of(name, known)}"
     return None
+
+
+def choices(group: str) -> list[str]:
+    """The names in a folder of conf/."""
+    return sorted(path.stem for path in (CONF / group).glob("*.yaml"))
 
 
 def refusal_words(error: Exception) -> str:
     """The error's message. It starts with its key if it comes from a type or a resolver."""
+    in_file = IN_FILE.match(str(error))
+    file = f"{CONF / in_file[1]}.yaml: " if in_file and in_file[1] != "config" else ""
+    if isinstance(error, MissingConfigException) and error.missing_cfg_file:
+        group, _, name = str(error.missing_cfg_file).rpartition("/")
+        if (CONF / group).is_dir():
+            return f"{file}{group}: {not_one_of(name, choices(group))}"
+        known = sorted(path.name for path in CONF.iterdir() if path.is_dir())
+        return f"{file}defaults: {not_one_of(group, known)}"
+    if isinstance(error, OverrideParseException):
+        return unreadable(error.override)
     cause = error.__cause__
+    if in_file and isinstance(error, ConfigCompositionException):
+        cause = error.__context__  # of a file's content Hydra names no cause
     override = OVERRIDE.match(str(error))
     if override and isinstance(cause, ReadonlyConfigError):
         words = "computed from other settings, such as arms and seeds; override those"
@@ -107,6 +131,9 @@ def refusal_words(error: Exception) -> str:
             words = "computed by ${grid}; change its lists in conf/experiment/"
         return f"{override[1]}: {words}"
     if isinstance(cause, OmegaConfBaseException) and cause.full_key:
+        if file or cause.object_type is Experiment:
+            folders = sorted(path.name for path in CONF.iterdir() if path.is_dir())
+            return file + setting_words(cause, override[1] if override else None, folders)
         if not override or override[1].split(".")[0] == re.split(r"[.\[]", cause.full_key)[0]:
             return keyed(cause)
         if cause.object_type:  # of an entry of a list, whose number OmegaConf does not say
@@ -119,6 +146,18 @@ def refusal_words(error: Exception) -> str:
     words = str(error).removeprefix(RESOLVER)
     lines = [line.strip() for line in words.splitlines() if line.strip()]
     return "; ".join(lines) or type(error).__name__
+
+
+def unreadable(override: str) -> str:
+    """Says why Hydra cannot read an override."""
+    if "=" not in override:
+        near = near_names(override, choices("experiment"))
+        hint = f"; did you mean experiment={near[0]}?" if near else ", as in experiment=quickstart"
+        return f"{override!r}: a setting is written key=value{hint}"
+    return (
+        f"{override!r} cannot be read as key=value; a value with spaces or brackets has quotes of "
+        "its own: key='\"a b\"'"
+    )
 
 
 def write_params(config: DictConfig) -> None:

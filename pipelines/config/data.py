@@ -8,11 +8,11 @@ from typing import Any, TypeVar, cast, get_args
 
 from fsspec.utils import glob_translate
 from omegaconf import MISSING, DictConfig, OmegaConf
-from omegaconf.errors import OmegaConfBaseException
+from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
 
 from ftmodel.config import limited
 from pipelines.common.file_listing import BUILDERS, compile_exclude
-from pipelines.host.errors import UserError
+from pipelines.host.errors import UserError, not_one_of
 
 FORMATS = ("text", "jsonl", "parquet")
 T = TypeVar("T")
@@ -48,7 +48,7 @@ class Files:
         for pattern in self.exclude:
             check_pattern("exclude", pattern, compile_exclude)
         if self.format not in (None, *FORMATS):
-            raise ValueError(f"format: {self.format} is not one of {', '.join(FORMATS)}")
+            raise ValueError(f"format: {not_one_of(self.format, FORMATS)}")
 
 
 @dataclass
@@ -172,7 +172,8 @@ def merge_data(source: str, key: str, entry: Any) -> Data:
 
 def of_its_kind(source: str, prefix: str, entry: Any, kinds: dict[str, Any]) -> Any:
     if not isinstance(entry, DictConfig) or entry.get("source") not in kinds:
-        raise UserError(f"{source}: {prefix}source: not one of {', '.join(sorted(kinds))}")
+        given = str(entry.get("source") if isinstance(entry, DictConfig) else entry)
+        raise UserError(f"{source}: {prefix}source: {not_one_of(given, sorted(kinds))}")
     return typed(source, prefix, entry, kinds[entry.source])
 
 
@@ -189,8 +190,14 @@ def typed(source: str, prefix: str, entry: Any, kind: type[T]) -> T:
 
 
 def keyed(error: OmegaConfBaseException) -> str:
-    """The first line of OmegaConf's message, after the dotted key that it is about."""
+    """The first line of OmegaConf's message, after the dotted key that it is about; of a key that
+    does not exist, those that do.
+    """
     words = str(error).splitlines()[0]
+    if isinstance(error, ConfigKeyError | ConfigAttributeError) and error.parent_node:
+        words = not_one_of(str(error.key), map(str, error.parent_node))
+    elif found := re.match(r"Invalid value '(.*)', expected one of \[(.*)\]$", words):
+        words = not_one_of(found[1], found[2].split(", "))
     return f"{dotted(error.full_key)}: {words}" if error.full_key else words
 
 

@@ -8,19 +8,19 @@ anew in the meantime would be recorded as what made the result.
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields, is_dataclass
 from io import StringIO
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_origin
 
 import yaml
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from pipelines.config.checks import check, too_large
-from pipelines.config.data import dotted, keyed, merge_data, structured
+from pipelines.config.data import TextData, dotted, keyed, merge_data, structured
 from pipelines.config.schema import Experiment
-from pipelines.host.errors import UserError
+from pipelines.host.errors import UserError, did_you_mean, near_names
 from pipelines.host.files import ROOT, read_yaml
 
 PARAMS = Path("params.yaml")
@@ -62,7 +62,7 @@ def parse(node: DictConfig, source: str) -> Experiment:
             raise UserError(f"{source}: {dotted(missing[0])} is missing")
         experiment = OmegaConf.to_object(merged)
     except OmegaConfBaseException as error:
-        raise UserError(f"{source}: {keyed(error)}") from None
+        raise UserError(f"{source}: {setting_words(error)}") from None
     except OverflowError:  # of float(), to which OmegaConf adds no key
         words = next(too_large(OmegaConf.to_container(node)))
         raise UserError(f"{source}: {words}") from None
@@ -76,6 +76,41 @@ def parse(node: DictConfig, source: str) -> Experiment:
         hint = DATA_HINT if key.startswith("data.") else PARAMS_HINT
         raise UserError(f"{source}: {key} is missing; {hint}")
     return experiment
+
+
+def setting_words(
+    error: OmegaConfBaseException, key: str | None = None, others: Iterable[str] = ()
+) -> str:
+    """What is wrong with a setting. Of one that no experiment has it names those like it: where its
+    name stands further down, or else similar names. ``key``: the whole dotted key, where OmegaConf
+    stopped at its first name. ``others``: names that may stand there besides settings.
+    """
+    if error.object_type is not Experiment or not isinstance(error, AttributeError | KeyError):
+        return keyed(error)
+    key = key or str(error.full_key)
+    top = dict.fromkeys([*(field.name for field in fields(Experiment)), *others])
+    by_end: dict[str, list[str]] = {}
+    for place in places(Experiment):
+        by_end.setdefault(".".join(place.split(".")[-key.count(".") - 1 :]), []).append(place)
+    meant = by_end.get(key) or near_names(key.partition(".")[0], top)
+    if not meant and (near := near_names(key, by_end)):
+        meant = by_end[near[0]]
+    hint = f"; did you mean {' or '.join(meant)}?" if meant else ""
+    return f"{key}: {str(error.key)!r} is not one of {', '.join(top)}{hint}"
+
+
+def places(kind: Any, prefix: str = "") -> Iterator[str]:
+    """The dotted keys of all settings that a user writes, <name> standing for an entry's name."""
+    for setting in fields(kind):
+        if setting.name in ("suite_runs", "trainings"):  # made by conf/
+            continue
+        key = prefix + setting.name
+        if get_origin(setting.type) is dict:
+            key += ".<name>"
+        yield key
+        inner = [setting.type, *get_args(setting.type)]
+        for each in [TextData] if key == "data.<name>" else filter(is_dataclass, inner):
+            yield from places(each, f"{key}.")
 
 
 def left_out(
@@ -97,7 +132,10 @@ def check_listed(experiment: Experiment, group: str, name: str) -> None:
     """Raise UserError unless ``name`` is in a group of the experiment."""
     known = getattr(experiment, group)
     if name not in known:
-        raise UserError(f"{name!r} is not under {group} in params.yaml: {', '.join(known)}")
+        raise UserError(
+            f"{name!r} is not under {group} in params.yaml: {', '.join(known)}"
+            f"{did_you_mean(name, known)}"
+        )
 
 
 def load_stage(group: str, name: str) -> Experiment:

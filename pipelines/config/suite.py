@@ -6,6 +6,7 @@ from enum import StrEnum
 from omegaconf import MISSING
 
 from ftmodel.config import limited
+from pipelines.host.errors import not_one_of
 
 
 class Scoring(StrEnum):
@@ -105,4 +106,4 @@ class Suite:
             )
         for i, task in enumerate(self.pass_at_k.tasks if self.pass_at_k.samples else []):
             if task not in self.tasks:
-                raise ValueError(f"pass_at_k.tasks.{i}: {task!r} is not under suite.tasks")
+                raise ValueError(f"pass_at_k.tasks.{i}: {not_one_of(task, self.tasks)}")

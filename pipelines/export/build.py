@@ -23,7 +23,7 @@ from pipelines.config.load import load_stage
 from pipelines.config.schema import Experiment
 from pipelines.export import hugging_face, llama_cpp
 from pipelines.host.errors import UserError
-from pipelines.host.files import results_folder
+from pipelines.host.files import check_writable, results_folder
 from pipelines.tracking.sync import ModelEntry
 
 READER = {"hf": "`AutoModelForCausalLM.from_pretrained`", "gguf": "llama.cpp"}
@@ -82,7 +82,7 @@ def main(
         )
     except ValueError as error:
         raise UserError(f"{run}: {error}") from None
-    target.parent.mkdir(parents=True, exist_ok=True)
+    check_writable(target.parent)
     with TemporaryDirectory(dir=target.parent, prefix=f".{target.name}-") as partly:
         unfinished = Path(partly) / target.name
         write(unfinished)

@@ -24,8 +24,8 @@ from pipelines.config.arms import family_words
 from pipelines.config.compose import compose_config
 from pipelines.config.load import PARAMS, load_experiment
 from pipelines.config.schema import Experiment
-from pipelines.host.errors import UserError
-from pipelines.host.files import checkpoint_path
+from pipelines.host.errors import UserError, not_one_of
+from pipelines.host.files import check_writable, checkpoint_path
 from pipelines.report.blocks import Section, figures, markdown_of
 from pipelines.report.expectation import outcome_blocks, question_blocks
 from pipelines.report.page import Report, report_on, save_figure
@@ -111,7 +111,7 @@ def chosen_sections(report: Report, names: Sequence[str]) -> list[Section]:
     sections = {section.name: section for section in report.sections}
     for name in names:
         if name not in sections:
-            raise UserError(f"--section: {name!r} is not one of {', '.join(sections)}")
+            raise UserError(f"--section: {not_one_of(name, sections)}")
     return [sections[name] for name in names]
 
 
@@ -147,15 +147,18 @@ def readme(experiment: Experiment, runs: list[RunResults], content: str, folder:
 
 
 def keep_report(target: Path, names: Sequence[str]) -> None:
-    """Write sections of the report, without its links to this machine's MLflow."""
+    """Write sections of the report, by default Figure 4, or the bounds of an experiment without it;
+    links to this machine's MLflow are left out.
+    """
     experiment = load_experiment()
     runs = read_runs(experiment)
     report = report_on(experiment, runs)
-    sections = chosen_sections(report, names)
+    has_figure4 = "figure4" in [section.name for section in report.sections]
+    sections = chosen_sections(report, names or ["figure4" if has_figure4 else "bounds"])
     content = content_of(report, sections, relpath("docs", target))
     arguments = " ".join((str(target), *(f"--section {name}" for name in names)))
     text = readme(experiment, runs, content, arguments)
-    target.mkdir(parents=True, exist_ok=True)
+    check_writable(target)
     for picture in figures([block for section in sections for block in section.blocks]):
         save_figure(picture, target)
     (target / "README.md").write_text(text, encoding="utf-8")
@@ -192,6 +195,6 @@ def main(folder: str | None = None, register: bool = False, section: Sequence[st
     if register:
         register_best(load_experiment())
     if folder:
-        keep_report(Path(folder), section or ["figure4"])
+        keep_report(Path(folder), section)
     elif not register:
         raise UserError("name a folder for the report, or --register")

@@ -131,8 +131,15 @@ def run_command(command: click.Command, name: str) -> None:
     run(partial(perform, command, name))
 
 
-def perform(command: click.Command, name: str, given: Sequence[str] | None = None) -> None:
-    """Do what the arguments ask for; raises UserError for wrong usage and a missing package."""
+def perform(
+    command: click.Command,
+    name: str,
+    given: Sequence[str] | None = None,
+    check: Callable[[], None] | None = None,
+) -> None:
+    """Do what the arguments ask for; raises UserError for wrong usage and a missing package.
+    ``check`` is called before the work begins, but not for --help.
+    """
     for word in sys.argv[1:] if given is None else given:
         if any("\ud800" <= character <= "\udfff" for character in word):
             raise UserError(f"the argument {word} is not text in UTF-8")
@@ -145,6 +152,8 @@ def perform(command: click.Command, name: str, given: Sequence[str] | None = Non
         raise UserError(f"{error.format_message().rstrip('.')}; see {path} --help") from None
     if not callable(work):  # --help has nothing to do
         return
+    if check:
+        check()
     leave_unwritable_cache()
     try:
         work()

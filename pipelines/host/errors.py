@@ -6,7 +6,8 @@ import errno
 import getpass
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from difflib import get_close_matches
 from io import TextIOWrapper
 from select import POLLERR, POLLOUT, poll
 
@@ -27,6 +28,27 @@ def printable(text: str) -> str:
     characters, and those that change the direction of text, become replacement characters.
     """
     return "".join(c if c.isprintable() or c in "\n\t" else "\ufffd" for c in text)
+
+
+def near_names(name: str, known: Iterable[str], at_most: int = 1) -> list[str]:
+    """The known names that a mistyped one is most like, whatever their case; the nearest first."""
+    by_lower_case = {each.lower(): each for each in known}
+    near = get_close_matches(name.lower(), by_lower_case, at_most)
+    return [by_lower_case[each] for each in near]
+
+
+def did_you_mean(name: str, known: Iterable[str], at_most: int = 1) -> str:
+    """Words that end an error about a name that is not known: "; did you mean kappa_bits?", or ""
+    if it is like none of the known ones.
+    """
+    near = near_names(name, known, at_most)
+    return f"; did you mean {', '.join(near)}?" if near else ""
+
+
+def not_one_of(name: str, known: Iterable[str]) -> str:
+    """Says that a name is not known, what is, and which of it may be meant."""
+    known = [*known]
+    return f"{name!r} is not one of {', '.join(known)}{did_you_mean(name, known)}"
 
 
 def run(main: Callable[[], None]) -> None:

@@ -76,6 +76,13 @@ def special_path(paths: Iterable[str]) -> str | None:
     return next((path for path in paths if SPECIAL_CHARACTERS.search(path)), None)
 
 
+def check_project_folder() -> None:
+    """Raise UserError unless the current folder is the project's."""
+    here = Path.cwd()
+    if not here.samefile(ROOT):
+        raise UserError(f"{here} is not the project's folder: go to {ROOT}")
+
+
 def check_writable(folder: Path) -> None:
     """Create ``folder``; raise UserError if no file can be written there."""
     try:

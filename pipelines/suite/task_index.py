@@ -4,7 +4,6 @@ import logging
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from difflib import get_close_matches
 from functools import cache, partial
 from importlib.metadata import version
 from pathlib import Path
@@ -15,7 +14,7 @@ from lm_eval.tasks import TaskManager
 from tqdm import tqdm
 
 from pipelines.common.file_listing import Fingerprint, Folder, words_of
-from pipelines.host.errors import UserError
+from pipelines.host.errors import UserError, did_you_mean, not_one_of
 from pipelines.host.files import ROOT
 
 OURS = ROOT / "tasks"
@@ -73,8 +72,7 @@ def check_names(tasks: Mapping[str, str]) -> None:
         try:
             manager_of(task)
         except KeyError:
-            near = get_close_matches(task, manager(everything=True).all_tasks, n=3)
-            hint = f"; near names: {', '.join(near)}" if near else ""
+            hint = did_you_mean(task, manager(everything=True).all_tasks, at_most=3)
             raise UserError(
                 f"suite.tasks.{key}.task: {task!r} is neither a task of tasks/ nor of the harness"
                 f"{unread_file(task) or hint}"
@@ -119,7 +117,7 @@ def refuse_key(entry: str, key: str, metrics: list[str], filters: list[Any] | No
     names = [each["name"] for each in filters or [{"name": "none"}]]
     known = [f"{metric},{name}" for metric in metrics for name in names]
     if key not in known:
-        raise UserError(f"suite.tasks.{entry}.key: {key!r} is not one of {', '.join(known)}")
+        raise UserError(f"suite.tasks.{entry}.key: {not_one_of(key, known)}")
 
 
 def leaves(task: str, entries: Mapping[str, Any]) -> Iterator[Any]:

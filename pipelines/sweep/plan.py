@@ -27,7 +27,8 @@ from pipelines.config.data import typed
 from pipelines.config.derived import trainings
 from pipelines.config.grid import KEY_GROUPS, LATENT_SETTINGS, Settings, name_points
 from pipelines.config.load import parse
-from pipelines.host.errors import UserError
+from pipelines.config.schema import Experiment
+from pipelines.host.errors import UserError, near_names, not_one_of
 
 # what a trial reports to Tune: the first two while it trains, and at last all
 FRACTION, TRAINING_BOUND = "fraction", "training_bound_bits"
@@ -92,8 +93,8 @@ def compose_plan(name: str, overrides: list[str]) -> tuple[SweepPlan, DictConfig
     parse(config.copy(), f"conf/experiment/{sweep.experiment}.yaml")
     base: dict[str, Any] = OmegaConf.to_container(config)  # type: ignore[assignment]
     if sweep.run not in base["runs"]:
-        known = ", ".join(base["runs"])
-        raise UserError(f"{source}: run: {sweep.run!r} is not one of {known} ({sweep.experiment})")
+        words = not_one_of(sweep.run, base["runs"])
+        raise UserError(f"{source}: run, of experiment {sweep.experiment}: {words}")
     plan = SweepPlan(name, sweep, base, {}, {}, {})
     try:
         check_limits(sweep)
@@ -161,7 +162,7 @@ def known_sweeps() -> list[str]:
 def read_sweep(name: str, overrides: list[str]) -> tuple[Sweep, list[str]]:
     """conf/sweep/<name>.yaml with the overrides that concern it, and the remaining overrides."""
     if name not in known_sweeps():
-        raise UserError(f"sweep: {name!r} is not one of {', '.join(known_sweeps())} (conf/sweep/)")
+        raise UserError(f"conf/sweep/: {not_one_of(name, known_sweeps())}")
     own, others = [], []
     names = {f.name for f in fields(Sweep)}
     for override in overrides:
@@ -169,6 +170,8 @@ def read_sweep(name: str, overrides: list[str]) -> tuple[Sweep, list[str]]:
         if match and match[2] in names:  # ++ also adds a field that the file leaves out
             sign = "~" if "~" in match[1] else "++"
             own.append(f"{sign}sweep.{override[match.end(1) :]}")
+        elif match and match[2] not in Experiment.__annotations__ and near_names(match[2], names):
+            raise UserError(f"conf/sweep/{name}.yaml: {not_one_of(match[2], sorted(names))}")
         else:
             others.append(override)
     source = f"conf/sweep/{name}.yaml"
@@ -216,7 +219,7 @@ def read_function(key: str, entry: dict[str, Any]) -> Any:
         raise ValueError(f"space.{key}: one function, not {' and '.join(entry)}")
     ((name, arguments),) = entry.items()
     if name not in SEARCH_SPACE:
-        raise ValueError(f"space.{key}.{name}: not one of {', '.join(SEARCH_SPACE)} of ray.tune")
+        raise ValueError(f"space.{key}: {not_one_of(name, SEARCH_SPACE)}")
     if not isinstance(arguments, list) or not arguments:
         raise ValueError(f"space.{key}.{name}: not a list of arguments")
     function = getattr(tune, name)

@@ -77,7 +77,7 @@ cli.main()
     ("arguments", "words"),
     [
         ([], "Missing command; see ftlab --help"),
-        (["trian"], "No such command 'trian'"),
+        (["trian"], "No such command 'trian'; did you mean train?"),
         (["train"], "Missing argument 'RUN'; see ftlab train --help"),
         (["compose", "-x"], "No such option '-x'"),
         (["sample", "a", "--size", "0"], "'--size'"),
@@ -186,14 +186,19 @@ def test_completion_says_nothing_where_there_is_no_params_yaml(monkeypatch, tmp_
     assert completed(BashComplete, monkeypatch, "train", "") == []
 
 
+def refusal(monkeypatch, capsys, *arguments):
+    """The line on stderr with which `ftlab` ends."""
+    monkeypatch.setattr(sys, "argv", ["ftlab", *arguments])
+    with pytest.raises(SystemExit, match=r"^2$"):
+        cli.main()
+    return capsys.readouterr().err
+
+
 def test_the_script_of_another_copy_is_refused(monkeypatch, tmp_path, capsys):
     (tmp_path / "pipelines").mkdir()
     (tmp_path / "pipelines/cli.py").touch()
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "argv", ["ftlab", "report"])
-    with pytest.raises(SystemExit, match=r"^2$"):
-        cli.main()
-    assert "python -m pipelines.cli" in capsys.readouterr().err
+    assert "python -m pipelines.cli" in refusal(monkeypatch, capsys, "report")
 
 
 @pytest.mark.parametrize("words", [["sample", "a", "--prompt"], ["export", "a", "--out"]])
@@ -202,9 +207,23 @@ def test_an_argument_that_is_no_utf_8_is_named(words):
         call(*words, os.fsdecode(b"caf\xe9"))
 
 
-def test_variables_of_make_are_in_capitals():
-    make = ["make", "-n", "doctor", "experiment=tiny"]
-    process = subprocess.run(make, cwd=ROOT, capture_output=True, text=True)
-    assert process.returncode and "write experiment=tiny in capitals" in process.stderr
-    environment = os.environ | {"experiment": "tiny"}  # somebody else's
-    subprocess.run(make[:-1], cwd=ROOT, env=environment, capture_output=True, check=True)
+GIVEN = {"sample": "a", "export": "a --to hf", "job": "/proc/lab -- true"}
+GIVEN |= {"pretrained": "smollm2_135m", "report": ""}
+GIVEN = dict.fromkeys(GROUPS["Stages, as DVC runs them"], "a") | GIVEN
+
+
+@rejects(
+    "cli.of_this_copy: check=None if «is_doctor→True» else",
+    "a command outside the project's folder",
+)
+@pytest.mark.parametrize("name", [name for name in COMMANDS if name != "doctor"])
+def test_outside_the_projects_folder_every_command_is_refused_and_makes_nothing(
+    monkeypatch, tmp_path, capsys, name
+):
+    """In a folder of the project, too: its files lie elsewhere."""
+    words = GIVEN.get(name, "").split()
+    for folder in (tmp_path, ROOT / "docs"):
+        monkeypatch.chdir(folder)
+        line = refusal(monkeypatch, capsys, name, *words)
+        assert line == f"error: {folder} is not the project's folder: go to {ROOT}\n"
+    assert not [*tmp_path.iterdir()]

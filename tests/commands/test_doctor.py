@@ -87,7 +87,7 @@ def index_locked(*command):
 @pytest.mark.parametrize(
     ("line", "state", "place", "value"),
     [
-        ("folder", STOPS, "pathlib.Path.exists", lambda path: path.name != "dvc.yaml"),
+        ("folder", STOPS, "pipelines.host.files.ROOT", ROOT / "docs"),
         ("folder", STOPS, "shutil.disk_usage", lambda _: Usage(0, 0, 999_999_999)),
         ("folder", STOPS, "pipelines.commands.doctor.check_writable", raises(UserError("full"))),
         ("folder", COSTS, "shutil.disk_usage", lambda _: Usage(0, 0, 9.9e9)),

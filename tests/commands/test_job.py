@@ -77,6 +77,8 @@ def test_a_job_ends_as_its_command_does(tmp_path, monkeypatch):
     assert (tmp_path / "lab/where").read_text() == f"{tmp_path / 'lab'}\n"
     with pytest.raises(UserError, match="no such command on this node"):
         call("job", str(tmp_path / "lab"), "--", "nothing_of_that_name")
+    with pytest.raises(UserError, match=r"^/proc/lab: No such file"):
+        call("job", "/proc/lab", "--", "true")
 
 
 def test_what_is_gone_from_the_tree_goes_from_the_folder_and_what_was_made_stays(tmp_path):
@@ -86,6 +88,7 @@ def test_what_is_gone_from_the_tree_goes_from_the_folder_and_what_was_made_stays
     (tree / ".dvc/config").touch()
     (tree / "pipelines/old.py").write_text("old")
     (tree / "params.yaml").write_text("a: 1")
+    folder.mkdir()
     (tree / "dvc.lock").write_text("of another place")
     bring(tree, folder)
     (folder / "results").mkdir()

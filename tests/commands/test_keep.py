@@ -5,7 +5,7 @@ import re
 import shlex
 import shutil
 import socket
-from contextlib import chdir
+from contextlib import chdir, suppress
 from pathlib import Path
 
 import pytest
@@ -16,6 +16,7 @@ from pipelines.host.errors import UserError
 from tests import ROOT
 from tests.support import settings
 from tests.support.commands import call
+from tests.support.mutants import rejects
 from tests.support.results import change, make_report, run, write_experiment
 
 RUNS = {"base": run(), "free": run(kappa=0.125)}
@@ -94,6 +95,16 @@ def test_sections_are_kept_with_question_expectations_and_pictures(project):
     assert "`ftlab keep docs/kept --section curves --section bounds`" in text
 
 
+@rejects('keep.keep_report: "figure4" «→not »in', "a section that the report does not have")
+def test_of_an_experiment_on_text_alone_the_bounds_are_kept(tmp_path, monkeypatch):
+    write_experiment(tmp_path, {"base": run("text"), "free": run("text", kappa=0.125)}, {})
+    monkeypatch.chdir(tmp_path)
+    with suppress(UserError):
+        call("keep", "docs/kept")
+    kept = tmp_path / "docs/kept/README.md"
+    assert kept.exists() and "| free |" in kept.read_text()
+
+
 def test_times_are_in_hours_minutes_and_seconds():
     assert [*map(keep.hours, (59.6, 3540, 3600, 3661))] == [
         "0:01:00", "0:59:00", "1:00:00", "1:01:01"
@@ -111,6 +122,11 @@ def test_what_the_report_lacks_is_a_users_mistake(project):
     with pytest.raises(UserError, match=r"evaluation\.json"):
         keep.main("docs/kept", section=["bounds"])
     assert not (project / "docs/kept").exists()
+
+
+def test_a_folder_that_cannot_be_made_is_a_users_mistake(project):
+    with pytest.raises(UserError, match=r"^/proc/kept: No such file or directory$"):
+        call("keep", "/proc/kept")
 
 
 def test_a_mapping_takes_the_place_of_a_value_and_a_value_that_of_a_mapping():

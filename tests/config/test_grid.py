@@ -67,7 +67,7 @@ def test_names():
         ("{kappa_bits: 1, latent: {map: [linear, linear]}}",
          "arms: ${grid}: latent.map.1: linear is repeated"),
         ("{kappa_bits: [1, 1.00000001]}", "arms: two different settings would be called free_k1"),
-        ("{kappa_bits: 1, lr: 2}", "arms.free_k1.lr: Key 'lr' not in 'Arm'"),
+        ("{kappa_bits: 1, lr: 2}", "arms.free_k1.lr: 'lr' is not one of data, model"),
         ("{kappa_bits: 1, latent: {map: [table, tree]}}",
          "arms.free_k1_map_tree.latent.map: Invalid value 'tree'"),
         ("{kappa_bits: [1, 9]}", "arms.free_k1.data is missing"),

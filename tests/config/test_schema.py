@@ -9,7 +9,7 @@ from omegaconf import OmegaConf
 
 from ftmodel.config import LatentDesign
 from pipelines.config import checks, derived
-from pipelines.config.compose import compose_config
+from pipelines.config.compose import compose_config, compose_valid
 from pipelines.config.data import TextData
 from pipelines.config.derived import trainings
 from pipelines.config.init_from import InitFrom
@@ -210,17 +210,17 @@ VALUES = {  # by what is said of them
     "does not divide models.": "compute.accumulate=3 compute.workers=3",
     "could not be converted": f"{RUN}.kappa_bits=high {RUN}.tokens=1e6",
     "missing": f"{RUN}.tokens=??? {PART}.pattern=???",
-    "not in": f"{RUN}.kapa_bits=1 {RUN}.latent.depth=2 data.target.sead=1 {PART}.subset=a",
+    "did you mean": f"{RUN}.kapa_bits=1 {RUN}.latent.incject=kv data.target.sead=1 {PART}.patern=a",
     "less than one batch of 520": f"{RUN}.tokens=519",
     "must rise": f"{RUN}.budgets=[519] {RUN}.budgets=[5200,5719] {RUN}.budgets=[10400]",
     "not one of target, stdlib": f"{RUN}.data=tagret",
     "not one of target_small": f"{RUN}.model=huge",
     "not one of coin, factors": "data.target.source=hub",
-    "not one of distributions, files, hub": f"{PART}.source=url",
-    "json is not one of text, jsonl, parquet": f"{PART}.format=json",
-    "expected one of [table, linear]": f"{ARCHITECTURE}.latent.map=tree {RUN}.latent.map=tree",
-    "Invalid value": f"{OPTIM}.name=sgd "
-    "compute.precision=fp8 compute.strategy=ring suite.scoring=prior",
+    "'url' is not one of distributions, files, hub": f"{PART}.source=url",
+    "'json' is not one of text, jsonl, parquet": f"{PART}.format=json",
+    "'tree' is not one of table, linear": f"{ARCHITECTURE}.latent.map=tree {RUN}.latent.map=tree",
+    "'sgd' is not one of adamw": f"{OPTIM}.name=sgd",
+    "is not one of ": "compute.precision=fp8 compute.strategy=ring suite.scoring=prior",
     "a shared encoder is one": f"{RUN}.latent.encoder_layers=3 "
     f"{ARCHITECTURE}.latent.encoder_layers=2",
     "a baseline has no latent": "runs.baseline.latent.encoder=separate runs.baseline.latent_bits=4",
@@ -276,7 +276,7 @@ ELSEWHERE = [  # what is named is another key than the one that was set
     ("suite_runs={nobody: stdlib}", "suite_runs.nobody", "stdlib, not left out; conf/"),
     (f"arms={{more: {SMALLEST}}}", "arms.more", "not used by any run; add +runs.more instead"),
     ("seeds=[0,1]", "seeds", "given without arms"),
-    (expected("arm: free"), "expectation.0.arm", "'free' is not an arm: baseline, free_k1_8, "),
+    (expected("arm: free"), "expectation.0.arm", "'free' is not one of baseline, free_k1_8, "),
     (expected("than: free_k1"), "expectation.0.than", "the arm itself"),
     (expected("than: text_free_k1_2"), "expectation.0.than", "cannot be compared with free_k1"),
     (expected("because: ' '"), "expectation.0.because", "empty"),
@@ -317,20 +317,16 @@ HINT = "missing; entries of data start from /source"
 @pytest.mark.parametrize(
     ("override", "key", "reason"),
     [
-        ("experiment=nothing", "", "quickstart; retrofit; rivals; smoke"),
-        ("experiment=null", "experiment", "null is not one of designs"),
-        ("suite=papper", "In 'config'", "Could not find 'suite/papper'"),
-        ("data=null", "data", "null is not one of coin"),
-        ("kappa", "", "kappa"),
+        ("experiment=null", "experiment", "'null' is not one of designs"),
+        ("data=null", "data", "'null' is not one of coin"),
         ("suite.run_code=maybe", "suite.run_code", "is not a valid bool"),
         (f"{OPTIM}.lr={10**400}", f"{OPTIM}.lr", "too large for a number"),
-        (f"{RUN}.kapa_bits=1", f"{RUN}.kapa_bits", "not in 'Run'"),
         (f"{RUN}.kappa_bits=high", f"{RUN}.kappa_bits", "could not be converted"),
         ("+runs={Bad-Name: {data: target}}", "runs.Bad-Name", "missing"),
         ("+runs.b={data: target}", "runs.b", "an entry is added as +runs={b: {…}}"),
-        ("runs.b.data=target", "runs.b", "not in struct"),
-        (expected("becaus: a"), "expectation: becaus", "not in 'Expectation'"),
-        (expected("bound: less"), "expectation: bound", "expected one of [lower, higher, no_diff"),
+        ("runs.b.data=target", "runs.b", "'b' is not one of baseline, free_k1_8"),
+        (expected("becaus: a"), "expectation: becaus", "did you mean because?"),
+        (expected("bound: less"), "expectation: bound", "'less' is not one of lower, higher"),
         ("~data.stdlib.parts.stdlib", "data.stdlib.parts", "empty"),
         ("+data.stdlib.parts.b={source: hub, dataset: a}", "data.stdlib.parts.b.subset", HINT),
         ("+source@data.code=target", "data.code", "missing"),
@@ -341,6 +337,56 @@ def test_what_hydra_refuses_is_one_line_too(override, key, reason):
     chosen = [] if override.startswith("experiment=") else ["experiment=smoke"]
     said = refusal(composed_by_hydra, *chosen, override)
     assert said.replace("conf/:", "conf:").startswith(f"conf: {key}") and reason in said
+
+
+@rejects(
+    "load.setting_words: meant = «by_end.get(key)→by_end.get(str(error.full_key))»",
+    "a place for the first name of a dotted key",
+    case="optim.lr",
+)
+@rejects(
+    'compose.no_choice: value«.strip("[]\'\\"")→»', "a list of choices as one name", case="stdlb"
+)
+@pytest.mark.parametrize(
+    ("mistyped", "meant"),
+    [
+        ("experiment=Smoke", "smoke"),
+        ("suite=papper", "paper"),
+        ("data=[target,stdlb]", "stdlib"),
+        ("smke", "experiment=smoke"),
+        ("experment=smoke", "experiment"),
+        (f"{RUN}.kapa_bits=1", "kappa_bits"),
+        ("runs.fre_k1.tokens=1", "free_k1"),
+        ("evalution.groups=2", "evaluation"),
+        ("optim.lr=1e-3", "models.<name>.optim.lr"),
+        ("optm.lr=1e-3", "models.<name>.optim.lr"),
+        ("+optim={lr: 1e-3}", "models.<name>.optim"),
+        ("kapa_bits=1", "arms.<name>.kappa_bits or runs.<name>.kappa_bits"),
+        ("vocab_size=300", "data.<name>.vocab_size"),
+        ("compute.precision=float", "float32"),
+        (f"{RUN}.data=tagret", "target"),
+        (f"{RUN}.init_from.run=baselin", "baseline"),
+    ],
+)
+def test_a_mistyped_name_is_answered_with_the_one_that_was_meant(mistyped, meant):
+    said = refusal(lambda: compose_valid(["experiment=smoke", mistyped]))
+    assert said.endswith(f"; did you mean {meant}?") and "\n" not in said
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong", "words"),
+    [
+        ("kappa_bits: null", "kapa_bits: null", "runs.baseline.kapa_bits: 'kapa_bits' is not one "),
+        ("/data: [target", "/data: [targt", "data: 'targt' is not one of coin, "),
+        ("/model: [", "/modle: [", "defaults: 'modle' is not one of data, "),
+        ("models:", "optim: {lr: 1}\nmodels:", "optim: 'optim' is not one of name, "),
+    ],
+)
+def test_a_name_mistyped_in_a_file_is_said_with_the_file(conf, right, wrong, words):
+    file = conf / "conf/experiment/smoke.yaml"
+    file.write_text(file.read_text().replace(right, wrong, 1))
+    said = refusal(lambda: compose_valid(["experiment=smoke"]))
+    assert said.startswith(f"conf/experiment/smoke.yaml: {words}") and "did you mean" in said
 
 
 @rejects("checks.warm_up_leaves_steps: least.steps «- 1→+ 1»", "nothing but a warm-up")

@@ -1,5 +1,6 @@
 """What the pages tell a user to type works, and files that they name exist; links: test_site.py."""
 
+import os
 import re
 import shlex
 import shutil
@@ -17,6 +18,7 @@ from pipelines.config.compose import compose_config
 from pipelines.config.load import parse
 from pipelines.sweep.plan import known_sweeps
 from tests import ROOT
+from tests.support.mutants import rejects
 from tests.support.project_copy import Project
 
 DOCS = ROOT / "docs"  # of its folders, one has pages; the others keep results
@@ -77,6 +79,18 @@ def test_make_knows_the_target_and_its_settings_compose(command, monkeypatch):
         else:
             made = {f"experiment={sweep}_best" for sweep in known_sweeps()}
             assert {*overrides} <= {"experiment=first", *made}, "the README's own, or a sweep's"
+
+
+@rejects("Makefile: filter-out $(SETTINGS),$(«name→word»)", "a setting that make does not know")
+@pytest.mark.parametrize("setting", ["experiment=tiny", "EXPERIMNT=tiny", "SET=a=1 experiment=b"])
+def test_make_refuses_a_setting_that_it_would_ignore(setting):
+    make = ["make", "--dry-run", "repro"]
+    done = subprocess.run([*make, setting], cwd=ROOT, capture_output=True, text=True)
+    known = setting.startswith("SET")
+    assert (done.returncode == 0) == known
+    assert known or f"{setting.partition('=')[0]}= is no setting of this Makefile" in done.stderr
+    environment = os.environ | {"experiment": "tiny"}  # somebody else's
+    subprocess.run(make, cwd=ROOT, env=environment, capture_output=True, check=True)
 
 
 @of_program("python", "ftlab")

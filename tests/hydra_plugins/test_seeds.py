@@ -26,7 +26,7 @@ def test_expectations_name_arms_and_not_the_runs_of_their_seeds():
     entry = "expectation=[{{arm: {}, than: baseline, bound: lower}}]"
     assert experiment(entry.format("free_k1")).expectation
     said = refusal(experiment, entry.format("free_k1_s0"))
-    assert "expectation.0.arm: 'free_k1_s0' is not an arm" in said
+    assert "expectation.0.arm: 'free_k1_s0' is not one of" in said
 
 
 def test_a_suite_scores_the_runs_on_text_alone():
@@ -41,7 +41,7 @@ MISTAKES = [
     ("seeds=[0,-1]", "seeds.1: -1 is not a number"),
     ("seeds=[1,1]", "seeds.1: 1 is repeated"),
     ("arms.free_k1=3", "arms.free_k1: Invalid type assigned: int is not a subclass of Arm"),
-    ("+arms.free_k1.seed=3", "arms.free_k1.seed: Key 'seed' not in 'Arm'"),
+    ("+arms.free_k1.seed=3", "arms.free_k1.seed: 'seed' is not one of data, model"),
     ("arms.free_k1.tokens=???", "arms.free_k1.tokens is missing"),
     ("arms.free_k1.kappa_bits=99", "arms.free_k1.kappa_bits: 99.0 is outside 0 … 8"),
     ("+arms={A: {data: stdlib, model: text_small, kappa_bits: 1, tokens: 9999}}", "arms.A: a name"),

@@ -86,7 +86,7 @@ def test_an_interruption_loses_nothing_that_was_measured(run, tmp_path, monkeypa
 
 
 def test_an_unknown_name_ends_it_before_anything_is_measured(tmp_path):
-    with pytest.raises(UserError, match="no measurement 'fast'; there are good"):
+    with pytest.raises(UserError, match="measurement 'fast' is not one of good"):
         run_parts({"good": Part(["good"])}, ["fast"], tmp_path / "page", "Title")
     assert not [*tmp_path.iterdir()]
 

@@ -26,7 +26,7 @@ def test_all_of_the_harness_is_indexed_for_names_that_are_nowhere_else(monkeypat
     monkeypatch.setattr(task_index, "manager", lambda everything: whole if everything else small)
     assert manager_of("ours") is small and manager_of("task_2") is whole
     check_names({"a": "ours", "b": "task_2"})
-    for task, near in (("task_9", "; near names: task_4, task_3, task_2"), ("qqq", "")):
+    for task, near in (("task_9", "; did you mean task_4, task_3, task_2?"), ("qqq", "")):
         with pytest.raises(UserError) as error:
             check_names({"a": "ours", "b": task})
         words = f"suite.tasks.b.task: {task!r} is neither a task of tasks/ nor of the harness"
@@ -47,7 +47,9 @@ def test_the_tasks_behind_a_name_are_those_of_its_groups_and_tags():
 
 
 def test_figures_are_looked_up_in_included_files_but_not_those_of_functions(own_tasks):
-    with pytest.raises(UserError, match=r"'acc_nrm,none' is not one of acc,none, acc_norm,none$"):
+    with pytest.raises(
+        UserError, match=r"'acc_nrm,none' is not one of .*; did you mean acc_norm,none"
+    ):
         check_file("x", "arc_challenge", "acc_nrm,none")
     with pytest.raises(UserError, match=r"x generates no answers: multiple_choice$"):
         check_file("x", "arc_challenge", "acc,none", several=True)
