@@ -34,6 +34,16 @@ def test_the_page_of_the_library_runs_and_its_training_learns(capsys):
     assert scope["nats"].shape == (16,) and scope["fresh"].shape == (4, 48)
 
 
+def test_the_readmes_script_prints_what_it_says(capsys):
+    (script,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    exec(script, {})
+    shown, printed = script.rpartition("# ")[2], capsys.readouterr().out
+    number = r"\d+\.\d+"
+    assert re.sub(number, "", printed) == re.sub(number, "", shown)
+    here, there = (map(float, re.findall(number, text)) for text in (printed, shown))
+    assert [*here] == pytest.approx([*there], abs=0.2)  # other processors round otherwise
+
+
 def test_every_public_name_is_there_and_on_its_page():
     page = (ROOT / "docs/library.md").read_text()
     for name in ftmodel.__all__:

@@ -79,6 +79,8 @@ class Store:
         """Raises UserError for an unknown kind of store, or a local one that cannot be opened."""
         self.uri = store_uri()
         self.database = database(self.uri)
+        if self.database and not self.database.parent.is_dir():  # which would be made
+            raise UserError(f"MLflow store {self.uri}: there is no folder {self.database.parent}")
         try:
             with self.one_at_a_time():
                 if self.database and not self.database.exists():

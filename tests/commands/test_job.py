@@ -9,6 +9,7 @@ import yaml
 
 from pipelines.commands.job import arguments, bring
 from pipelines.host.errors import UserError
+from tests import ROOT
 from tests.support.commands import call
 from tests.support.project_copy import Project
 
@@ -58,8 +59,10 @@ def test_stages_side_by_side_as_a_job_then_another_one_and_a_sweep(two_nodes, pr
 
     assert re.findall("Running stage '([^']+)'", submit("dvc", "repro")) == ["sources"]
 
+    page = (ROOT / "docs/cluster.md").read_text()
+    rehearsed = re.search(r"job /tmp/lab -- (.* sweep sweep=smoke)$", page, re.MULTILINE)
     said = submit(
-        *("python", "-m", "pipelines.cli", "sweep", "sweep=smoke", "~space.run", "~space.optim"),
+        *(*rehearsed[1].split(), "~space.run", "~space.optim"),
         *("+space.run.seed.grid_search=[1]", "compute.workers=2"),
     )
     assert "make repro EXPERIMENT=smoke_best" in said

@@ -11,6 +11,7 @@ import pytest
 from alembic.operations import Operations
 
 from pipelines.commands.tracking import main
+from pipelines.host.errors import UserError
 from pipelines.tracking.journal import Journal
 from pipelines.tracking.store import Store
 from pipelines.tracking.sync import Sync
@@ -133,6 +134,16 @@ def test_two_processes_at_once_send_everything_once(workspace, monkeypatch):
     Sync(store)(run)
     thread(run)
     check_complete(rows)
+
+
+@rejects(
+    "store.Store.__init__: if «→not »self.database and", "a folder is made for a mistyped address"
+)
+def test_no_folder_is_made_for_a_database(tmp_path, monkeypatch):
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/no/mlflow.db")
+    with pytest.raises(UserError, match=f"there is no folder {tmp_path}/no$"):
+        Store()
+    assert not [*tmp_path.iterdir()]
 
 
 def test_a_kill_while_the_store_is_made_leaves_none(tmp_path, monkeypatch):
