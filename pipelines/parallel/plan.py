@@ -16,7 +16,7 @@ from pipelines.config.data import ProcessData
 from pipelines.config.load import parse
 from pipelines.config.schema import Compute, Precision, Strategy
 from pipelines.host.console import aligned
-from pipelines.host.errors import UserError
+from pipelines.host.errors import UserError, not_one_of
 from pipelines.train.core.segments import segments, steps_taken
 
 GB, GIB = 1e9, 1 << 30
@@ -196,7 +196,7 @@ def weak_scaling(
 def show_weak_scaling(spec: RunSpec, options: Assumptions, joined: Interconnect) -> None:
     compute, known = spec.experiment.compute, spec.experiment.runs
     if spec.name not in known:
-        raise UserError(f"--weak-scaling: no run {spec.name!r}; there are {', '.join(known)}")
+        raise UserError(f"--weak-scaling: {not_one_of(spec.name, known)}")
     here = RunPlan(spec, options)
     print(text_table([*weak_scaling(here, options, joined)]))
     print(

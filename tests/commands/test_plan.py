@@ -173,7 +173,7 @@ def test_the_time_of_the_data_follows_from_the_largest_run(printed):
         (["--mfu", "2"], "--mfu': 2.0 is not in the range 0<x<=1"),
         (["--overlap", "2"], "--overlap': 2.0 is not in the range 0<=x<=1"),
         (["experiment=smoke", "compute.workers=0"], "compute.workers"),
-        (["experiment=smoke", "--weak-scaling", "k1"], "--weak-scaling: no run 'k1'; there are "),
+        (["experiment=smoke", "--weak-scaling", "k1"], "--weak-scaling: 'k1' is not one of "),
     ],
 )
 def test_a_mistake_is_one_line(printed, arguments, words):

@@ -35,7 +35,7 @@ def commands(page: Path) -> list[str]:
     text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
     text = re.sub(r"\\\n\s*", " ", text)
     lines = re.findall(r"^    (\S.*?)(?:  +#.*)?$", text, re.MULTILINE)
-    return [line for line in lines if re.match(r"[A-Za-z][\w.=:/-]*( (?!=)|$)", line)]  # no formula
+    return [line for line in lines if re.match(r"[A-Za-z][\w.=:/-]*( (?![=[])|$)", line)]  # no formula
 
 
 COMMANDS = [(page.name, command) for page in PAGES for command in commands(page)]
