@@ -35,7 +35,8 @@ def commands(page: Path) -> list[str]:
     text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
     text = re.sub(r"\\\n\s*", " ", text)
     lines = re.findall(r"^    (\S.*?)(?:  +#.*)?$", text, re.MULTILINE)
-    return [line for line in lines if re.match(r"[A-Za-z][\w.=:/-]*( (?![=[])|$)", line)]  # no formula
+    no_formula = r"[A-Za-z][\w.=:/-]*( (?![=[])|$)"
+    return [line for line in lines if re.match(no_formula, line)]
 
 
 COMMANDS = [(page.name, command) for page in PAGES for command in commands(page)]
@@ -169,4 +170,4 @@ def test_named_files_exist(page):
 
 
 def test_the_readme_is_short():
-    assert len((ROOT / "README.md").read_text().splitlines()) <= 135
+    assert len((ROOT / "README.md").read_text().splitlines()) <= 140
