@@ -8,8 +8,9 @@ mean of unbiased estimates of p(x) is unbiased.
 
 The number of particles starts small and doubles, with new noise each time. Doubling stops when it
 gains at most a tenth of the standard error that the evaluation will have. It also stops at the
-largest number allowed. From an eighth of that number on, it stops early if not even the largest
-number would be enough, supposing that the gain falls as 1 / K with K particles.
+largest number allowed, or where more would cost too much. From an eighth of the largest number on,
+it stops early if not even that would be enough, supposing that the gain falls as 1 / K with K
+particles.
 
 Only the choice is used, no estimate. The scored text gets new noise and a fixed number of
 particles, so no score is selected by its value.
@@ -43,11 +44,19 @@ class Calibration:
     error: float  # the standard error over documents that the evaluation will have
     shares: dict[float, float]  # the bound of one filter by share, with the fewest particles
     curve: dict[int, float]  # the bound by particles; the last one is twice what was picked
+    # whether more particles were wanted and not allowed, since they would cost more than training
+    stopped_by_work: bool = False
 
     def __str__(self) -> str:
         share = f"{self.proposal:g} of the encoder's logits" if self.proposal else "the prior"
         end = "converged" if self.converged else "not converged"
-        return f"{self.particles} particles from {share}, {end}: doubling gains {self.gain:.5f}"
+        text = f"{self.particles} particles from {share}, {end}: doubling gains {self.gain:.5f}"
+        if self.stopped_by_work:
+            text += (
+                ". It would make the evaluation cost more than the training did; set "
+                f"evaluation.max_particles, for example to {8 * self.particles}, to allow it"
+            )
+        return text
 
 
 def merged(nll: Tensor) -> Tensor:
@@ -80,6 +89,7 @@ def calibrate(
     scored_tokens: int,
     most: int,
     shares: Sequence[float] = SHARES,
+    affordable: int | None = None,
 ) -> Calibration:
     """Pick the best share with few particles, then double the particles.
 
@@ -89,6 +99,8 @@ def calibrate(
         scored_tokens: tokens that the evaluation will score. Its error is extrapolated from the
             calibration chunks as if all chunks were independent, so it is rather too small.
         most: the largest number of particles of a filter.
+        affordable: the largest number that is worth its work (work.py), if that is less. Unlike
+            ``most`` it has no say in when a calibration gives up.
     """
     units = tokens.sum().item() * LN2
     particles, curve = min(MIN_PARTICLES, most), dict[int, float]()
@@ -108,7 +120,9 @@ def calibrate(
         converged = gain <= MAX_GAIN * error
         # if the gain falls as 1 / K, even ``most`` particles are too few
         hopeless = 8 * particles >= most and particles * gain > most * MAX_GAIN * error
-        if converged or hopeless or 2 * particles > most:
-            return Calibration(particles, share, converged, gain, error, by_share, curve)
+        dear = affordable is not None and 2 * particles > affordable
+        if converged or hopeless or dear or 2 * particles > most:
+            stopped = dear and not (converged or hopeless or 2 * particles > most)
+            return Calibration(particles, share, converged, gain, error, by_share, curve, stopped)
         particles *= 2
         nll = estimates(particles, share)

@@ -194,8 +194,9 @@ class Compute:
 class EvaluationConfig:
     """How much is spent on measuring; the same for every run of an experiment."""
 
-    # largest number of held-out tokens that are scored; null: all
-    tokens: int | None = limited(65_536, at_least=1)
+    # largest number of held-out tokens that are scored; auto: one for 64 that the run is trained
+    # on, at least 4,096 and at most 65,536; null: all
+    tokens: int | str | None = AUTO
     # training tokens between two evaluations in the loop, each on held-out windows with 3 % as many
     # tokens; null: none
     every_tokens: int | None = limited(None, at_least=1)
@@ -203,7 +204,9 @@ class EvaluationConfig:
     # K, the particles of the filter, at least 1; auto: as many as the run needs, calibrated on
     # training text
     particles: int | str = AUTO
-    max_particles: int = limited(512, at_least=1)  # the most particles that auto may take
+    # the most particles that auto may take; null: 512, or fewer, so that the run's evaluation does
+    # no more work than its training
+    max_particles: int | None = limited(None, at_least=1)
     # independent filters; their differences give the bound's own error
     filters: int = limited(2, at_least=2)
     # effective sample size, as a share of the particles, below which they are resampled
@@ -233,9 +236,11 @@ class EvaluationConfig:
     seed: int = limited(0, at_least=0, below=1 << 32)
 
     def validate(self) -> None:
-        wrong = self.particles != AUTO if isinstance(self.particles, str) else self.particles < 1
-        if wrong:
-            raise ValueError(f"particles: {self.particles} must be at least 1, or {AUTO}")
+        for name in ("particles", "tokens"):
+            value = getattr(self, name)
+            wrong = value != AUTO if isinstance(value, str) else value is not None and value < 1
+            if wrong:
+                raise ValueError(f"{name}: {value} must be at least 1, or {AUTO}")
 
 
 class Bound(Enum):

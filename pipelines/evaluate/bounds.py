@@ -15,7 +15,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ftmodel.analysis.calibration import SHARES, Calibration, calibrate, merged
+from ftmodel.analysis.calibration import (
+    MIN_PARTICLES,
+    SHARES,
+    Calibration,
+    calibrate,
+    merged,
+)
 from ftmodel.config import LatentDesign
 from ftmodel.designs.hinge import LN2
 from ftmodel.inference.bounds import exact_nll, importance_bound, latent_bounds
@@ -30,10 +36,12 @@ from pipelines.artifacts.tokens.shards import Shards
 from pipelines.common.rng_streams import Purpose, generator
 from pipelines.config.data import Data, ProcessData
 from pipelines.config.schema import AUTO, EvaluationConfig, Run
-from pipelines.host.console import Bar
+from pipelines.evaluate.measurement import Allowance
+from pipelines.host.console import Bar, say
 from pipelines.host.errors import UserError
 
 MIN_CHUNKS = 32  # of training text
+MAX_PARTICLES = 512  # where neither a setting nor the training limits them
 SCORED_PER_CHUNK = 32  # scored chunks per chunk of training text
 PARTICLES_AT_ONCE = 32  # for which `batch_tokens` is meant: with more, fewer rows
 
@@ -44,13 +52,16 @@ def calibrated(
     settings: EvaluationConfig,
     scored_tokens: int,
     device: torch.device,
+    allowance: Allowance | None = None,
 ) -> Calibration | None:
-    """What suits the model's filter; None if particles are given or the NLL needs none."""
+    """What suits the model's filter; None if particles are given or the NLL needs none. An
+    ``allowance`` limits the particles, unless settings.max_particles does.
+    """
     config, source = model.config, model.noise_source
     if settings.particles != AUTO or source is None or enumerable(config):
         return None
     chunks = training_chunks(shards, config.context, scored_tokens)
-    most = settings.max_particles
+    most = settings.max_particles or MAX_PARTICLES
 
     def estimates(particles: int, share: float) -> Tensor:
         with_these = replace(settings, particles=particles, proposal=share)
@@ -66,16 +77,35 @@ def calibrated(
     if config.latent.one_code or source.drawn_once:
         shares = (0.0,)  # it has a proposal of its own
     tokens = torch.tensor([len(chunk) for chunk in chunks])
-    with Bar(most, desc="calibration, at most", unit=" particles", leave=False) as progress:
-        return calibrate(estimates, tokens, scored_tokens, most, shares)
+    affordable = most
+    if allowance and settings.max_particles is None:
+        read = int(tokens.sum())
+        work = replace(allowance.work, scored_tokens=scored_tokens, calibration_tokens=read)
+        affordable = work.most_particles(allowance.passes, len(shares), most)
+        if not affordable and len(shares) > 1:  # comparing them is what costs too much
+            shares = (allowance.share,)
+            affordable = work.most_particles(allowance.passes, 1, most)
+        if not affordable:
+            times = work.passes(MIN_PARTICLES, len(shares)) / allowance.passes
+            say(
+                f"the evaluation does {times:.1f} times the work of the training, with "
+                f"{MIN_PARTICLES} particles; fewer evaluation.tokens or iwae_samples cost less"
+            )
+    with Bar(affordable, desc="calibration, at most", unit=" particles", leave=False) as progress:
+        return calibrate(estimates, tokens, scored_tokens, most, shares, affordable)
 
 
 def training_chunks(shards: Shards, context: int, scored_tokens: int) -> list[Chunk]:
     """Evenly spaced windows of training text, each cut to its longest stretch in one document."""
     windows = shards.windows("train", context)
-    n = min(max(MIN_CHUNKS, scored_tokens // context // SCORED_PER_CHUNK), len(windows))
+    n = min(calibration_chunks(scored_tokens, context), len(windows))
     texts = windows.batch(torch.arange(n) * len(windows) // n).numpy()
     return [Chunk(i, 0, part_of(text, shards.metadata.end_of_text)) for i, text in enumerate(texts)]
+
+
+def calibration_chunks(scored_tokens: int, context: int) -> int:
+    """How many windows of training text are read, if there are so many."""
+    return max(MIN_CHUNKS, scored_tokens // context // SCORED_PER_CHUNK)
 
 
 def part_of(text: np.ndarray, end: int | None) -> np.ndarray:
@@ -247,8 +277,10 @@ def score(
     data: Data,
     settings: EvaluationConfig,
     device: torch.device,
+    allowance: Allowance | None = None,
 ) -> DocumentScores:
-    """Score the validation part, or as much of it as ``settings.tokens`` allows.
+    """Score the validation part, or as much of it as ``settings.tokens`` allows, by a filter that
+    costs what the ``allowance`` allows.
 
     Raises UserError if it has no document.
     """
@@ -260,11 +292,13 @@ def score(
     parts: list[dict[str, Tensor]] = []
     start = perf_counter()
     held_out_tokens = shards.metadata.splits["validation"].tokens
-    total = min(settings.tokens or held_out_tokens, held_out_tokens)
-    calibration = calibrated(model, shards, settings, total, device)
+    asked = settings.tokens
+    assert not isinstance(asked, str), "settled before the evaluation begins"
+    total = min(asked or held_out_tokens, held_out_tokens)
+    calibration = calibrated(model, shards, settings, total, device, allowance)
     settings = chosen(settings, calibration)
     with Bar(total, desc="bounds", unit=" tokens", unit_scale=True, leave=False) as progress:
-        for batch in packed(held_out(shards, context, settings.tokens), context, rows):
+        for batch in packed(held_out(shards, context, asked), context, rows):
             part = bounds_of(model, batch, settings, device, stratify=calibration is not None)
             ids = [torch.from_numpy(chunk.tokens) for chunk in batch.chunks]
             if process:

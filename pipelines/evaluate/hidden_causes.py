@@ -59,7 +59,7 @@ def measure_label(context: Context) -> LabelFigures:
     rows, labels = labelled_rows(context.shards, data)
     length, width = model.config.context, model.config.latent_bits
     bits, scored = [], []
-    chunks = held_out(context.shards, length, settings.tokens)
+    chunks = held_out(context.shards, length, context.scored_tokens)
     for batch in packed(chunks, length, rows_at_once(settings.batch_tokens, length)):
         draw = noise_of(batch, width, settings.seed, Purpose.LABEL, context.device)
         inputs = batch.inputs.to(context.device)
@@ -125,7 +125,7 @@ def measure_answers(context: Context) -> Estimate:
     """Measure how often the likeliest tokens are right, all of them, on the scored sequences."""
     model, settings = context.model, context.settings
     answer = PROCESSES[context.data.source].answer
-    chunks = held_out(context.shards, model.config.context, settings.tokens)
+    chunks = held_out(context.shards, model.config.context, context.scored_tokens)
     rows = torch.from_numpy(np.stack([chunk.tokens for chunk in chunks]))
     rng = generator(settings.seed, Purpose.ACCURACY)
     right = []

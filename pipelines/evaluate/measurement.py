@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import torch
 
+from ftmodel.analysis.work import EvaluationWork
 from ftmodel.model.free_transformer import FreeTransformer
 from pipelines.artifacts.tokens.shards import Shards
 from pipelines.config.data import Data
@@ -19,3 +20,21 @@ class Context:
     data: Data
     settings: EvaluationConfig
     device: torch.device
+
+    @property
+    def scored_tokens(self) -> int | None:
+        """The most held-out tokens that are scored; None: all."""
+        assert not isinstance(self.settings.tokens, str), "`auto` is settled before"
+        return self.settings.tokens
+
+
+@dataclass(frozen=True)
+class Allowance:
+    """What a model's evaluation may cost if its particles are `auto` without a limit of their own.
+
+    ``share`` is the proposal of z that its filter takes where comparing several would cost more.
+    """
+
+    work: EvaluationWork
+    passes: float  # as ftmodel/analysis/work.py counts them
+    share: float

@@ -23,8 +23,9 @@ from pipelines.config.data import Data, TextData
 from pipelines.config.load import Frozen, freeze
 from pipelines.config.schema import EvaluationConfig
 from pipelines.evaluate import codes, generations, hidden_causes, target
-from pipelines.evaluate.bounds import DocumentScores, own_text_gap, results_of, score, with_proposal
-from pipelines.evaluate.measurement import Context
+from pipelines.evaluate.bounds import DocumentScores, own_text_gap, results_of, score
+from pipelines.evaluate.measurement import Allowance, Context
+from pipelines.evaluate.work import allowance, settled
 from pipelines.host.files import write_file
 from pipelines.host.pytorch import full_memory, keep_freed_memory
 from pipelines.host.source_code import code_version
@@ -39,11 +40,12 @@ def evaluate(
     data: Data,
     settings: EvaluationConfig,
     device: torch.device,
+    allowance: Allowance | None = None,
 ) -> tuple[EvaluationResult, Details]:
     """Measure all that can be measured of a model on ``data``, whatever its training. Every model
     has bounds. Each measurement draws its random numbers from a stream of its own.
     """
-    scores = score(model, shards, data, settings, device)
+    scores = score(model, shards, data, settings, device, allowance)
     evaluation, details = results_of(scores, settings)
     context = Context(model, shards, data, settings, device)
     has_z = model.latent is not None
@@ -79,10 +81,11 @@ def figures_by_budget(
 ) -> list[BudgetFigures]:
     """Bounds of the run's models at all its budgets; ``final`` has the last."""
     measured: list[DocumentScores | EvaluationResult] = []
+    settings = settled(spec)
     for budget in spec.budgets[:-1]:
         model, _, shards = load_trained(spec, budget.listed)
-        settings = with_proposal(spec.experiment.evaluation, spec.run, model.config.latent)
-        measured.append(score(model.to(device), shards, spec.data, settings, device))
+        allowed = allowance(spec, settings)
+        measured.append(score(model.to(device), shards, spec.data, settings, device, allowed))
     measured.append(final)
     return [
         BudgetFigures.of(spec, budget, **{unit: getattr(each, unit) for unit in results.UNITS})
@@ -117,8 +120,9 @@ def measure_all(
     """All figures of a trained run."""
     run = spec.run
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    settings = with_proposal(spec.experiment.evaluation, run, model.config.latent)
-    evaluation, details = evaluate(model.to(device), shards, spec.data, settings, device)
+    settings = settled(spec)
+    allowed = allowance(spec, settings)
+    evaluation, details = evaluate(model.to(device), shards, spec.data, settings, device, allowed)
     if run.budgets:
         evaluation.budgets = figures_by_budget(spec, evaluation, device)
     details.settings = asdict(spec.experiment.evaluation)

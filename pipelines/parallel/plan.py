@@ -1,10 +1,14 @@
-"""Estimates an experiment's cost without running it (ftmodel/costs/)."""
+"""Estimates what an experiment costs without running it: on GPUs by counting (ftmodel/costs/), on
+this machine's CPU by a trial of its speed.
+"""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 
+import torch
 from tokenizers import Tokenizer
 
+from ftmodel.analysis.work import TRAINING
 from ftmodel.config import ModelConfig
 from ftmodel.costs.scaling import Interconnect, step, traffic
 from ftmodel.costs.training import Memory, flops_per_token, memory, parameters
@@ -14,15 +18,25 @@ from pipelines.config.arms import group_by_seed
 from pipelines.config.compose import compose_config
 from pipelines.config.data import ProcessData
 from pipelines.config.load import parse
-from pipelines.config.schema import Compute, Precision, Strategy
+from pipelines.config.schema import AUTO, Compute, Experiment, Precision, Strategy
+from pipelines.evaluate.work import USUAL_PARTICLES, expected_passes
 from pipelines.host.console import aligned
 from pipelines.host.errors import UserError, not_one_of
+from pipelines.parallel.scheduler import Graph
+from pipelines.parallel.screen import duration
+from pipelines.parallel.slots import make_slots
+from pipelines.parallel.trial import Shape, speeds
 from pipelines.train.core.segments import segments, steps_taken
 
 GB, GIB = 1e9, 1 << 30
 MICROSECOND = 1e-6
 TEXT_PER_TOKEN = 4.0  # bytes, with a vocabulary of 2^17
 CORPUS_SPEED = 40e6  # bytes of text a second that a core reads, hashes and writes (docs/data.md)
+MAX_CPU_FLOPS = 1e17  # of an experiment: some weeks of two cores
+# what a stage takes beside training and measuring, over the time until its libraries are loaded
+# (LOG.md, 2026-11-28): `sources` with composing, the report with the look for changes at the end
+START_SHARES = {"sources": 2.0, "data": 0.6, "tokenize": 0.6, "train": 1.6, "evaluate": 1.3}
+START_SHARES |= {"suite": 2.0, "report": 4.0}
 GPUS = tuple(1 << i for i in range(9))  # of the table of weak scaling
 
 
@@ -48,10 +62,13 @@ class RunPlan:
         # trained on: under wsd the decays of smaller budgets, too
         self.tokens = steps_taken(segments(spec)) * spec.batch_tokens
         self.flops = self.flops_per_token * self.tokens
+        # as many as passes through the model would take, though a filter's are fewer and slower
+        self.evaluation_flops = self.flops_per_token / TRAINING * expected_passes(spec)
         gpu = compute.gpus_per_worker or 1  # a worker's share of one; 0: as if it had one
         self.gpus = compute.workers * gpu
         self.tokens_per_second = options.flops * options.mfu / self.flops_per_token
         self.days = self.tokens / (self.tokens_per_second * self.gpus) / 86_400
+        self.evaluation_days = self.evaluation_flops / (options.flops * options.mfu) / 86_400
         self.cost: float | None = None
         if options.price is not None:
             self.cost = options.price * self.gpus * self.days * 24
@@ -120,6 +137,7 @@ def costs_row(p: RunPlan, arm: str, seeds: int) -> dict[str, str]:
         "GPUs": f"{p.gpus:g}",
         "tokens/s each": f"{p.tokens_per_second:,.0f}",
         "days": format_days(p.days),
+        "evaluating": format_days(p.evaluation_days),
     }
     if p.cost is not None:
         row["cost"] = f"{p.cost:,.0f}"
@@ -132,7 +150,11 @@ def total(plans: list[RunPlan]) -> str:
     costs = [p.cost for p in plans if p.cost is not None]
     cost = f", cost {sum(costs):,.0f}" if costs else ""
     flops = sum(p.flops for p in plans)
-    return f"{len(plans)} runs: {flops:.3e} FLOPs, {format_days(days)} days one by one{cost}"
+    evaluation = format_days(sum(p.evaluation_days for p in plans))
+    return (
+        f"{len(plans)} runs: {flops:.3e} FLOPs, {format_days(days)} days one by one, evaluating "
+        f"{evaluation} on a GPU{cost}"
+    )
 
 
 def data_time(plans: list[RunPlan]) -> str:
@@ -209,8 +231,85 @@ def show_weak_scaling(spec: RunSpec, options: Assumptions, joined: Interconnect)
     )
 
 
+def show_minutes(experiment: Experiment, plans: dict[str, RunPlan]) -> None:
+    """Print how long the experiment takes on this machine's CPU, by a trial of its speed."""
+    largest = max(p.memory.total for p in plans.values())
+    slots = make_slots(experiment.compute, len(plans), largest, None)
+    threads = experiment.compute.threads or int(slots[0]["OMP_NUM_THREADS"])
+    bf16 = experiment.compute.precision is Precision.bf16
+    shape_of = {
+        name: Shape(p.spec.config, p.vocabulary, p.spec.optim, bf16) for name, p in plans.items()
+    }
+    shapes = list({repr(shape): shape for shape in shape_of.values()}.values())
+    start, found = speeds(shapes, len(slots), threads)
+    speed_of = {repr(shape): speed for shape, speed in zip(shapes, found, strict=True)}
+
+    training, evaluation, speed = {}, {}, {}  # of each run: seconds, seconds, tokens a second
+    for name, p in plans.items():
+        speed[name] = speed_of[repr(shape_of[name])]
+        training[name] = p.tokens / speed[name]
+        evaluation[name] = p.evaluation_flops / (p.flops_per_token * speed[name])
+    arms = group_by_seed(experiment.runs)
+    rows = []
+    for arm, (first, *others) in arms.items():
+        kappa = experiment.runs[first].kappa_bits
+        rows.append(
+            {
+                "arm": arm,
+                "seeds": str(1 + len(others)),
+                "κ, bits": "" if kappa is None else f"{kappa:g}",
+                "parameters": short_number(plans[first].size.total),
+                "tokens": short_number(plans[first].tokens),
+                "tokens/s": f"{speed[first]:,.0f}",
+                "training": duration(training[first]),
+                "evaluation": duration(evaluation[first]),
+            }
+        )
+    print(text_table(rows))
+    graph = stage_graph(experiment)
+    seconds = {name: START_SHARES[name.partition("@")[0]] * start for name in graph.needs}
+    for name in plans:
+        seconds[f"train@{name}"] += training[name]
+        seconds[f"evaluate@{name}"] += evaluation[name]
+    starting = sum(seconds.values()) - sum(training.values()) - sum(evaluation.values())
+    print(
+        f"{len(plans)} runs, min:s one by one: training {duration(sum(training.values()))}, "
+        f"evaluation {duration(sum(evaluation.values()))}, all else {duration(starting)}"
+    )
+    side = f"{len(slots)} stages side by side" if len(slots) > 1 else "one stage after another"
+    print(
+        f"experiment {experiment.name}, {side}: about "
+        f"{duration(graph.elapsed(seconds, len(slots)))} if nothing else runs here"
+        f"{usual_particles(experiment)}"
+    )
+    print("not counted: installing, long texts, benchmarks, what the compiler gains and takes")
+
+
+def usual_particles(experiment: Experiment) -> str:
+    if experiment.evaluation.particles != AUTO:
+        return ""
+    return f", with {USUAL_PARTICLES} particles at most where a calibration chooses"
+
+
+def stage_graph(experiment: Experiment) -> Graph:
+    """The stages of dvc.yaml, by what they wait for."""
+    needs: dict[str, set[str]] = {"sources": set(), "report": set()}
+    for data in experiment.data:
+        needs[f"data@{data}"] = {"sources"}
+        needs[f"tokenize@{data}"] = {f"data@{data}"}
+    for name, run in experiment.runs.items():
+        parent = run.init_from.run
+        needs[f"train@{name}"] = {f"train@{parent}"} if parent else {f"tokenize@{run.data}"}
+        stages = ["evaluate", "suite"] if name in experiment.suite_runs else ["evaluate"]
+        for stage in stages:
+            needs[f"{stage}@{name}"] = {f"train@{name}"}
+            needs["report"].add(f"{stage}@{name}")
+    return Graph(needs, {"sources"})
+
+
 def main(
     overrides: Sequence[str],
+    assumed: bool,
     flops: float,
     mfu: float,
     memory: float,
@@ -230,11 +329,15 @@ def main(
         return
     of_run = {name: RunPlan(RunSpec(experiment, name), options) for name in experiment.runs}
     arms = group_by_seed(experiment.runs)
+    small = sum(p.flops for p in of_run.values()) <= MAX_CPU_FLOPS
+    if small and not assumed and not torch.cuda.is_available():
+        show_minutes(experiment, of_run)
+        return
     print(text_table([costs_row(of_run[runs[0]], arm, len(runs)) for arm, runs in arms.items()]))
     print(total([*of_run.values()]))
     print(
-        f"experiment {experiment.name}, at {options.mfu:.0%} of {options.flops:.3g} FLOP/s; "
-        "evaluation is not counted"
+        f"experiment {experiment.name}, at {options.mfu:.0%} of {options.flops:.3g} FLOP/s, in "
+        f"evaluation, too{usual_particles(experiment)}"
     )
     if text := [p for p in of_run.values() if not isinstance(p.spec.data, ProcessData)]:
         print(data_time(text))

@@ -39,8 +39,6 @@ from pipelines.parallel.screen import Screen, duration
 from pipelines.parallel.slots import Slot, make_slots
 
 RAN = re.compile(r"^Running stage '(.+)':$", re.M)
-USUAL_PARTICLES = 64  # assumed for `evaluation.particles: auto`
-USUAL_TOKENS = 65_536  # held-out ones assumed where evaluation takes all
 ANY_GPU = Assumptions(flops=1.0, mfu=1.0, memory=1.0, price=None)  # FLOPs and bytes need none
 
 
@@ -91,15 +89,8 @@ def bring_up_to_date(experiment: Experiment, jobs: str | None, lock: int) -> Non
 
 def stage_flops(plan: RunPlan) -> dict[str, float]:
     """Rough FLOPs of a run's training and evaluation; the longest way is started first."""
-    spec, settings = plan.spec, plan.spec.experiment.evaluation
-    passes = 1.0  # forward, of a token that is scored; one with its gradients is worth three
-    if spec.config.noise_width:
-        given = settings.particles
-        particles = given if isinstance(given, int) else USUAL_PARTICLES
-        passes += settings.filters * particles + settings.iwae_samples
-    scored = (settings.tokens or USUAL_TOKENS) * len(spec.budgets)
-    measuring = plan.flops_per_token / 3 * passes * scored
-    return {f"train@{spec.name}": plan.flops, f"evaluate@{spec.name}": measuring}
+    name = plan.spec.name
+    return {f"train@{name}": plan.flops, f"evaluate@{name}": plan.evaluation_flops}
 
 
 def cluster_slots(experiment: Experiment, jobs: str | None) -> list[Slot]:

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from graphlib import TopologicalSorter
+from heapq import heappop, heappush
 from pathlib import Path
 from time import monotonic, sleep
 from typing import Any
@@ -61,6 +62,23 @@ class Graph:
             for need in self.needs[name]:
                 longest[need] = max(longest[need], longest[name])
         return longest
+
+    def elapsed(self, seconds: dict[str, float], slots: int) -> float:
+        """How long the pipeline takes with so many ``slots``, given each stage's ``seconds``."""
+        priorities = self.priorities(seconds)
+        sorter = TopologicalSorter(self.needs)
+        sorter.prepare()
+        now, ready = 0.0, [*sorter.get_ready()]
+        running: list[tuple[float, str]] = []  # when each ends
+        while ready or running:
+            ready.sort(key=lambda name: -priorities[name])
+            while ready and len(running) < slots:
+                name = ready.pop(0)
+                heappush(running, (now + seconds[name], name))
+            now, ended = heappop(running)
+            sorter.done(ended)
+            ready += sorter.get_ready()
+        return now
 
 
 def read_graph() -> Graph:

@@ -1,11 +1,14 @@
 """Particles and proposal of a filter, on models whose answer is known."""
 
+from dataclasses import replace
 from math import cosh, log
 
 import pytest
 import torch
 
 from ftmodel.analysis.calibration import best_share, calibrate
+from ftmodel.analysis.work import TOKEN_BY_TOKEN, EvaluationWork, particle_passes
+from ftmodel.config import LatentDesign, ModelConfig
 from tests.support.mutants import rejects
 
 LENGTHS = torch.full((16,), 65)
@@ -69,6 +72,59 @@ def test_it_gives_up_at_an_eighth_of_the_most_particles_where_all_would_not_do()
         assert not found.converged and found.particles == picked
     assert calibrate(lambda *_: torch.zeros(4, 16), LENGTHS, 1, 512).particles == 4  # no error
     assert str(found).startswith("64 particles from the prior, not converged: doubling gains 0.4")
+
+
+@pytest.mark.parametrize(
+    ("affordable", "picked", "stopped"),
+    [(4, 4, True), (16, 16, True), (31, 16, True), (64, 64, False)],
+)
+def test_particles_are_not_doubled_beyond_what_is_worth_its_work(affordable, picked, stopped):
+    """Which is no reason to give up earlier: that depends on the most particles alone."""
+    found = calibrate(
+        two_levels(lambda k: 2.6 * k**-0.5), LENGTHS, 4 * 16 * 65, 512, (0.0,), affordable
+    )
+    assert (found.particles, found.stopped_by_work) == (picked, stopped)
+    assert ("evaluation.max_particles" in str(found)) is stopped
+    hopeless = calibrate(two_levels(lambda _: 20.0), LENGTHS, 4 * 16 * 65, 512, (0.0,), 64)
+    assert (hopeless.particles, hopeless.stopped_by_work) == (64, False)
+
+
+SHAPE = ModelConfig(4, 16, 2, 1, 32, 65, latent_bits=3)  # z is read in the third block of four
+
+
+@rejects("work.EvaluationWork.calibration: «shares * MIN→MIN»", "proposals that cost nothing")
+@rejects("work.EvaluationWork.passes: «self.filters *→»", "one filter of several")
+def test_the_work_of_an_evaluation_is_counted():
+    """In passes of a token: half of the blocks read z, and a filter reads them token by token."""
+    work = EvaluationWork(SHAPE, 100, 10, filters=2, iwae_samples=3, read_tokens=7)
+    particle = TOKEN_BY_TOKEN / 2
+    scoring = 100 * (1 + 2 * 3 / 2 + 2 * 16 * particle) + 7
+    assert work.passes(16, 0) == scoring
+    calibration = 10 * 2 * 2 * (5 * 4 + 8 + 16) * particle
+    assert work.passes(16, 5) == scoring + calibration
+    for allowed, most in ((1, 16), (0.999, 8), (0.01, 0), (99, 512)):
+        assert work.most_particles(allowed * work.passes(16, 5), 5, 512) == most
+    assert work.most_particles(1e9, 5, 12) == 8 and work.most_particles(1e9, 5, 3) == 3
+    own = replace(work, own_text_tokens=5).passes(16, 0)
+    assert own == scoring + 5 * (2 * 2 * 16 * particle + TOKEN_BY_TOKEN)
+    generated = replace(work, generated_tokens=9).passes(16, 0)
+    assert generated == scoring + 9 * TOKEN_BY_TOKEN
+
+
+@pytest.mark.parametrize(
+    ("changes", "particle", "each"),
+    [
+        ({"latent_bits": 0}, 0, 1),
+        ({"latent_bits": 0, "random_prefix": 2}, 1, 1 + 2 * 16),
+        ({"latent": LatentDesign(per="sequence")}, 0, 1 + 2 * 3 / 2 + 8 / 2),  # all 8 z are summed
+        ({"latent": LatentDesign(per="sequence"), "latent_bits": 9}, 0.5, 1 + 2 * 3 / 2 + 2 * 8),
+    ],
+    ids=["baseline", "prefix", "enumerated", "one code"],
+)
+def test_what_needs_no_filter_does_no_work_of_one(changes, particle, each):
+    config = replace(SHAPE, **changes)
+    assert particle_passes(config) == particle
+    assert EvaluationWork(config, 100, 10, filters=2, iwae_samples=3).passes(16, 0) == 100 * each
 
 
 @rejects("calibration.best_share: «filter(near, tried)→[lowest]»", "a share picked by noise")

@@ -3,14 +3,20 @@
 import re
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from ftmodel.config import ModelConfig
 from ftmodel.costs.scaling import Interconnect, step, traffic
 from ftmodel.costs.training import flops_per_token, memory
 from pipelines.artifacts.run_spec import RunSpec
+from pipelines.config.schema import Optim
+from pipelines.evaluate.work import expected_passes
 from pipelines.host.errors import UserError
+from pipelines.parallel import plan, trial
 from pipelines.parallel.plan import Assumptions, RunPlan, format_days, gib, short_number
+from pipelines.parallel.screen import duration
 from tests import ROOT
 from tests.support.arrivals import arrives
 from tests.support.commands import call
@@ -153,7 +159,10 @@ def test_seeds_of_an_arm_share_a_line_and_all_runs_are_summed_up(printed):
         runs[0].cost, abs=1
     )
     (line,) = (line for line in text if line.startswith(f"{len(runs)} runs: "))
-    flops, days, cost = map(float, re.findall(r"\d[\d.e+-]*(?= |$)", line.replace(",", ""))[1:])
+    found = re.findall(r"\d[\d.e+-]*(?= |$)", line.replace(",", ""))[1:]
+    flops, days, evaluation, cost = map(float, found)
+    expected = sum(expected_passes(run.spec) * run.flops_per_token / 3 for run in runs)
+    assert evaluation == pytest.approx(expected / (989e12 * 0.4) / 86_400, rel=0.1)
     assert flops == pytest.approx(sum(run.flops for run in runs), rel=1e-3)
     assert days == pytest.approx(sum(run.days for run in runs), rel=0.05)
     assert cost == pytest.approx(sum(run.cost for run in runs), abs=1)
@@ -164,7 +173,7 @@ def test_the_time_of_the_data_follows_from_the_largest_run(printed):
     text = printed("experiment=paper_8b", "runs.free_k1.tokens=1_000_000_000_000")
     (line,) = [line for line in text.splitlines() if "stage data" in line]
     assert numbers(line) == ["1000", "4,000.0", "28"]
-    assert "stage data" not in printed("experiment=figure4")
+    assert "stage data" not in printed("experiment=figure4", "--mfu", "0.4")
 
 
 @pytest.mark.parametrize(
@@ -179,6 +188,103 @@ def test_the_time_of_the_data_follows_from_the_largest_run(printed):
 def test_a_mistake_is_one_line(printed, arguments, words):
     with pytest.raises(UserError, match=words):
         printed(*arguments)
+
+
+@pytest.fixture
+def this_cpu(monkeypatch):
+    """Two cores without a GPU on which a stage takes 6 s to start, and a trial that measures 2,080
+    tokens a second of each shape; returns what it was asked.
+    """
+    asked = []
+
+    def speeds(shapes, processes, threads):
+        asked.append((shapes, processes, threads))
+        return 6.0, [2080.0] * len(shapes)
+
+    monkeypatch.setattr(plan, "speeds", speeds)
+    monkeypatch.setattr(plan.torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr("pipelines.parallel.slots.whole_cores", lambda: 2)
+    monkeypatch.setattr("pipelines.parallel.slots.gpu_ids", list)
+    return asked
+
+
+@rejects("plan.show_minutes: training = «p.tokens →1 »", "a training that takes no time")
+def test_without_a_gpu_it_says_minutes(printed, this_cpu):
+    """By a trial of each shape once: the runs of κ = 1/8 and 1 have the same."""
+    text = printed("experiment=smoke", "runs.free_k1.tokens=624_000", "evaluation.particles=4")
+    ((shapes, *how),) = this_cpu
+    assert len(shapes) == 3 and how == [2, 1]
+    heads, *rows = (re.split(r"  +", line.strip()) for line in text.splitlines()[:5])
+    table = [dict(zip(heads, row, strict=True)) for row in rows if len(row) == len(heads)]
+    free = next(row for row in table if row["arm"] == "free_k1")
+    passes = expected_passes(planned("free_k1", "experiment=smoke", "evaluation.particles=4").spec)
+    assert (free["training"], free["evaluation"]) == ("5:00", duration(passes / 3 / 2080))
+    # starts: sources, data and tokens, training and evaluation, suite, report
+    starts = 2 + 2 * (0.6 + 0.6) + 4 * (1.6 + 1.3) + 2 + 4
+    assert f"all else {duration(6 * starts)}" in text
+    longest = 6 * (2 + 0.6 + 0.6 + 1.6 + 1.3 + 4) + 300 + passes / 3 / 2080
+    assert f"2 stages side by side: about {duration(longest)} if nothing else" in text
+
+
+@arrives("compute", "threads precision")
+def test_a_trial_is_made_as_the_stages_will_run(printed, this_cpu):
+    printed("experiment=smoke", "compute.threads=2", "compute.precision=bf16")
+    printed("experiment=smoke", "~runs.free_k1", "~runs.free_k1_8", "~runs.text_free_k1_2")
+    (shapes, *how), (_, *alone) = this_cpu
+    assert how == [1, 2] and alone == [1, 2] and {shape.bf16 for shape in shapes} == {True}
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["experiment=smoke", "--mfu", "0.4"], ["experiment=smoke", "--flops", "989e12"],
+     ["experiment=kappa_124m"]],
+    ids=["mfu", "flops", "too large for a CPU"],
+)  # fmt: skip
+def test_days_of_gpus_where_these_are_asked_for_or_needed(printed, this_cpu, arguments):
+    assert "days one by one" in printed(*arguments) and not this_cpu
+
+
+def test_days_of_gpus_where_there_is_one(printed, this_cpu, monkeypatch):
+    monkeypatch.setattr(plan.torch.cuda, "is_available", lambda: True)
+    assert "days one by one" in printed("experiment=smoke") and not this_cpu
+
+
+class Inline:
+    """A pool that does its work in this process, with a trial that measures what it is told."""
+
+    def __init__(self, processes, mp_context):
+        self.calls = iter(range(processes))
+
+    __enter__ = lambda self: self  # noqa: E731
+    __exit__ = lambda *_: None  # noqa: E731
+
+    def submit(self, trial, shapes, threads):
+        scale = 1 + next(self.calls)
+        found = [5.0 * scale, *(100.0 * scale * shape.vocabulary for shape in shapes)]
+        return SimpleNamespace(result=lambda: found)
+
+
+@rejects("trial.speeds: if «key not in notes→True»", "a trial each time")
+def test_what_a_trial_found_is_noted_by_machine_and_shape(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(trial, "ProcessPoolExecutor", Inline)
+    small, large = (
+        trial.Shape(ModelConfig(2, 16, 2, 1, 32, 8), vocabulary, Optim(batch_size=2, lr=0.1), False)
+        for vocabulary in (2, 3)
+    )
+
+    def measured(*shapes, processes=2):
+        found = trial.speeds(shapes, processes, 1)
+        return found, "measuring" in capsys.readouterr().err
+
+    assert measured(small) == ((7.5, [300.0]), True)  # means over both processes
+    assert measured(small) == ((7.5, [300.0]), False)
+    assert measured(large, small) == ((7.5, [450.0, 300.0]), True)
+    assert measured(small, processes=1) == ((5.0, [200.0]), True)
+    trial.NOTES.write_text("{damaged")
+    assert measured(small)[1]
+    monkeypatch.setattr(trial, "process_time", iter(range(99)).__next__)
+    assert trial.speed(small, 1, seconds=2.0) == 8  # a row of 8 tokens, in steps of a second
 
 
 def scaled(printed, *arguments):

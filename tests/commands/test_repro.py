@@ -14,6 +14,7 @@ import psutil
 import pytest
 
 from pipelines.artifacts.run_spec import RunSpec
+from pipelines.evaluate.work import evaluation_work, settled
 from pipelines.host import dvc
 from pipelines.host.dvc import DVC_TMP, dvc_at_work, pipeline_alone, stage_of
 from pipelines.host.errors import UserError
@@ -247,23 +248,33 @@ def test_it_waits_by_default_but_a_mistake_ends_it_before(conf, monkeypatch):
         call("repro", "experiment=smoke")
 
 
-@arrives("evaluation", "particles filters iwae_samples tokens")
+@arrives("evaluation", "particles filters iwae_samples tokens max_particles proposal")
+@rejects("work.expected_passes: «* len(spec.budgets)→»", "smaller budgets that nobody measures")
 def test_the_longest_way_has_the_evaluation_in_it():
     def longest(particles):
         experiment = composed(
-            "experiment=smoke", "runs.baseline.tokens=52_000", f"evaluation.particles={particles}"
+            "experiment=smoke",
+            "runs.baseline.tokens=1_040_000",
+            f"evaluation.particles={particles}",
         )
         specs = [RunSpec(experiment, name) for name in ("baseline", "free_k1")]
         ways = {s.name: sum(stage_flops(RunPlan(s, ANY_GPU)).values()) for s in specs}
         return max(ways, key=lambda name: ways[name])
 
-    assert [longest(particles) for particles in (1, "auto")] == ["baseline", "free_k1"]
-    for given, tokens in ((90, 90), ("null", 65_536)):
-        asked = f"{{particles: auto, filters: 5, iwae_samples: 3, tokens: {given}}}"
+    assert [longest(particles) for particles in (1, 4096)] == ["baseline", "free_k1"]
+    for asked, particles, shares in (
+        ("particles: 8", 8, 0),
+        ("particles: auto, max_particles: 9", 9, 5),
+        ("particles: auto, max_particles: 99, proposal: 0.5", 16, 1),
+        ("particles: auto", 4, 1),  # comparing proposals costs more than this training
+    ):
+        asked = f"evaluation={{{asked}, filters: 5, iwae_samples: 3, tokens: 90}}"
         budgets = "runs.free_k1.budgets=[5_200]"  # measured there, too
-        experiment = composed("experiment=smoke", f"evaluation={asked}", budgets)
-        plan = RunPlan(RunSpec(experiment, "free_k1"), ANY_GPU)
-        wanted = plan.flops_per_token / 3 * (1 + 5 * 64 + 3) * 2 * tokens
+        spec = RunSpec(composed("experiment=smoke", asked, budgets), "free_k1")
+        work = evaluation_work(spec, settled(spec))
+        assert (work.filters, work.iwae_samples, work.scored_tokens) == (5, 3, 90)
+        plan = RunPlan(spec, ANY_GPU)
+        wanted = plan.flops_per_token / 3 * work.passes(particles, shares) * 2
         assert stage_flops(plan)["evaluate@free_k1"] == pytest.approx(wanted)
 
 

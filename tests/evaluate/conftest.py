@@ -67,7 +67,7 @@ def measured(monkeypatch, shards):
             model=model,
             shards=shards,
             data=data or TextData(),
-            settings=EvaluationConfig(**settings),
+            settings=EvaluationConfig(**{"tokens": 65_536} | settings),
             device=torch.device("cpu"),
         )
         return measurement(context)

@@ -7,7 +7,9 @@ import pytest
 import torch
 
 from ftmodel.analysis.calibration import Calibration, merged
+from ftmodel.analysis.work import EvaluationWork
 from pipelines.artifacts.packing import held_out, packed
+from pipelines.artifacts.run_spec import RunSpec
 from pipelines.common.rng_streams import Purpose
 from pipelines.config.data import TextData
 from pipelines.config.schema import EvaluationConfig
@@ -21,10 +23,14 @@ from pipelines.evaluate.bounds import (
     score,
     training_chunks,
 )
+from pipelines.evaluate.measurement import Allowance
 from pipelines.evaluate.stage import headline
+from pipelines.evaluate.work import allowance, evaluation_work, settled
 from tests.evaluate.conftest import lively, tiny
+from tests.support.arrivals import arrives
 from tests.support.corpora import write_shards
 from tests.support.mutants import rejects
+from tests.support.settings import smoke
 
 CPU = torch.device("cpu")
 CONTEXT, SCORED = 16, 40 * 32
@@ -165,3 +171,77 @@ def test_auto_is_repeatable_and_picks_nothing_where_nothing_is_to_be_picked(shar
         (enumerable, SETTINGS),
     ):
         assert calibrated(other, shards, settings, SCORED, CPU) is None
+
+
+@pytest.fixture
+def tried(monkeypatch):
+    """The shares and the most affordable particles that calibrations are told."""
+    told = []
+    monkeypatch.setattr(bounds, "calibrate", lambda *given: told.append((given[4], given[5])))
+    return told
+
+
+@rejects("bounds.calibrated: most_particles(«allowance.passes, 1→1e9, 1»", "work without a limit")
+def test_an_evaluation_does_no_more_work_than_its_allowance(shards, model, tried, capsys):
+    """Else it does not compare proposals, or does with four particles what is left to do."""
+    unlimited, settings = 512, replace(SETTINGS, max_particles=None)
+    work = EvaluationWork(model.config, 0, 0, settings.filters, settings.iwae_samples)
+    chunks = sum(map(len, training_chunks(shards, CONTEXT, SCORED)))
+    counted = replace(work, scored_tokens=SCORED, calibration_tokens=chunks)
+    for shares, particles in ((5, 32), (5, 4), (1, 8), (1, 4)):
+        allowed = counted.passes(particles, shares)
+        calibrated(model, shards, settings, SCORED, CPU, Allowance(work, allowed, 0.25))
+        assert (len(tried[-1][0]), tried[-1][1]) == (shares, particles)
+        assert shares == 5 or tried[-1][0] == (0.25,)
+    assert not capsys.readouterr().err
+    allowed = counted.passes(4, 1) / 2
+    calibrated(model, shards, settings, SCORED, CPU, Allowance(work, allowed, 0.25))
+    assert "does 2.0 times the work of the training" in capsys.readouterr().err
+    calibrated(model, shards, SETTINGS, SCORED, CPU, Allowance(work, allowed, 0.25))
+    calibrated(model, shards, settings, SCORED, CPU)
+    assert [each for _, each in tried[-2:]] == [SETTINGS.max_particles, unlimited]
+
+
+@arrives("evaluation", "tokens")
+@pytest.mark.parametrize(
+    ("asked", "trained", "scored"),
+    [
+        *(("auto", 1_024_000, 16_000), ("auto", 10_400, 4096), ("auto", 10**7, 65_536)),
+        *((90, 1_024_000, 90), (None, 1_024_000, None)),
+    ],
+)
+def test_auto_scores_a_share_of_what_was_trained_on_whatever_the_arm(asked, trained, scored):
+    experiment = smoke()
+    experiment.evaluation.tokens = asked
+    for name in ("baseline", "free_k1"):
+        experiment.runs[name].tokens = trained
+        assert settled(RunSpec(experiment, name)).tokens == scored
+
+
+@rejects("work.allowance: «/ len(spec.budgets)→»", "every budget may cost as much as all")
+def test_models_of_several_budgets_share_what_their_training_cost():
+    allowed = []
+    assert evaluation_work(RunSpec(smoke(), "baseline"), SETTINGS).own_text_tokens == 0
+    for budgets in ("[]", "[5200]"):
+        spec = RunSpec(
+            smoke(f"runs.free_k1.budgets={budgets}", "runs.free_k1.kappa_bits=2"), "free_k1"
+        )
+        allowed.append(allowance(spec, settled(spec)))
+    assert [each.passes for each in allowed] == [3 * 10_400, 3 * 10_400 / 2]
+    assert {(each.share, each.work.own_text_tokens) for each in allowed} == {(0.125, 24 * 65)}
+
+
+def test_measurements_of_z_and_samples_are_work_too():
+    """What is read and generated: of the target task groups and samples, of text the steering."""
+
+    def counted(name, *overrides):
+        spec = RunSpec(smoke(*(f"evaluation.{each}" for each in overrides)), name)
+        work = evaluation_work(spec, settled(spec))
+        return work.read_tokens, work.generated_tokens
+
+    samples = 4 * 6 * 64  # prompts, draws, tokens
+    assert counted("baseline") == (0, samples + 10 * 65)
+    assert counted("free_k1") == (80 * 65 // 2, 7 * samples + 10 * 65 + (10 + 512) * 65)
+    read, generated = counted("text_free_k1_2")
+    assert (read, generated) == (2080 + 8 * 1040, 3 * 7 * 4 * 96 + 2 * 2 * 2 * 8)
+    assert counted("text_free_k1_2", "steering_prompts=4")[1] == generated + 2 * 2 * 2 * 8

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import pytest
 import yaml
 
 from pipelines.parallel.scheduler import Graph, changed_stages, read_graph
@@ -21,6 +22,13 @@ def test_what_a_stage_needs_and_what_needs_it():
 def test_a_priority_is_the_cost_of_the_longest_way_to_the_end():
     costs = {"b": 3.0, "c": 5.0, "d": 1.0, "e": 4.0}
     assert DIAMOND.priorities(costs) == {"a": 6.0, "b": 4.0, "c": 6.0, "d": 1.0, "e": 4.0}
+
+
+@pytest.mark.parametrize(("slots", "elapsed"), [(1, 14.5), (2, 8.5), (3, 8.0)])
+def test_a_pipeline_takes_as_long_as_its_slots_need(slots, elapsed):
+    """With two, c and b begin, as the longest ways, then e; d waits for both b and c."""
+    seconds = {"a": 2.0, "b": 3.0, "c": 5.0, "d": 1.0, "e": 3.5}
+    assert DIAMOND.elapsed(seconds, slots) == elapsed
 
 
 STAGES = {
