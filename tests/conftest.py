@@ -26,6 +26,14 @@ settings.load_profile("untimed")
 assert Path(ftmodel.__file__).parents[1] == Path(__file__).parents[1], ftmodel.__file__
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put tests first whose workers are forks of this process: with PyTorch for CUDA they may die
+    of what other tests leave in it.
+    """
+    forking = {"forked", "two"}
+    items.sort(key=lambda item: not forking & {*getattr(item, "fixturenames", ())})
+
+
 @pytest.fixture
 def gpu():
     """The GPU of a test that is marked `gpu`, or what stands in for it in a rehearsal."""

@@ -48,7 +48,8 @@ def content(name: str, source: bytes) -> bytes:
     except (SyntaxError, ValueError) as error:  # ValueError: Python 3.11.3 at a null byte
         line = getattr(error, "lineno", None)
         place = f"{name}, line {line}" if line else name
-        raise UserError(f"{place}: this is not Python ({error})") from None
+        reason = getattr(error, "msg", error)  # without its "<unknown>"
+        raise UserError(f"{place}: this is not Python ({reason})") from None
 
 
 def files(paths: Iterable[str]) -> Iterator[tuple[str, Path]]:

@@ -37,7 +37,11 @@ class ForkedTrainer:
                 workers.append((worker, ends))
             failures = {}
             for rank, (worker, ends) in enumerate(workers):
-                failure = ends.recv()
+                try:
+                    failure = ends.recv()
+                except EOFError:
+                    worker.join()
+                    raise AssertionError(f"worker {rank} ended with {worker.exitcode}") from None
                 worker.join()
                 if failure:
                     failures[rank] = failure
