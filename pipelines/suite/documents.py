@@ -192,7 +192,8 @@ def checked_target(task: ConfigurableTask, read: Callable[..., Any]) -> Callable
         if not own or has_own_scoring(task):
             return label
         is_scored = task.multiple_input or task.OUTPUT_TYPE not in CHECKS  # and not matched
-        if label is None or (label in ("", []) and not is_scored):
+        is_empty = isinstance(label, str | list) and not label  # else it may be a number of numpy
+        if label is None or (is_empty and not is_scored):
             raise UserError(f"{name_of(task, doc)} has no label")
         label = CHECKS.get(str(task.OUTPUT_TYPE), checked_words)(task, doc, label)
         return [label] if task.multiple_target and not isinstance(label, list) else label

@@ -95,7 +95,7 @@ def test_an_answer_is_right_if_it_is_the_text_that_the_document_has(score, targe
 
 
 CHOICES = {"c": ["x", "y"]}
-GENERATED = {"kind": "generate_until"}
+GENERATED = {"kind": "generate_until", "metrics": EXACT}
 FREE = GENERATED | {"doc_to_choice": "null"}
 
 
@@ -145,8 +145,9 @@ def test_a_label_that_no_answer_can_match_is_named(score, docs, message, lines):
     """The harness would score it with 0, or another answer with 1."""
     model = Scripted()
     lines = {"kind": "multiple_choice", "doc_to_choice": "c", "metrics": ACC} | lines
+    key = "exact_match,none" if lines["metrics"] == EXACT else "acc,none"
     with pytest.raises(UserError, match=f"^task t: {message}"):
-        score(docs=docs, key="acc,none", model=model, **{"doc_to_target": "a"} | lines)
+        score(docs=docs, key=key, model=model, **{"doc_to_target": "a"} | lines)
     assert not model.pairs and not model.prompts
 
 

@@ -95,6 +95,33 @@ def test_answers_of_gsm8k_are_its_numbers_and_equal_where_its_metric_says_so(mon
     assert model.settings[0]["temperature"] == 0.8 and model.settings[0]["do_sample"]
 
 
+@pytest.mark.parametrize(
+    ("figure", "distinct"), [("same", 2 / 4), ("length", 2 / 4), ("alike", 2 / 4)]
+)
+def test_answers_may_be_scored_by_a_function_of_the_task(own_tasks, given, figure, distinct):
+    """Of one figure, or of several; two answers are one where the figure takes them for the same.
+    Each answer is to the same prompt.
+    """
+    own_tasks(
+        "def alike(references, predictions):\n"
+        "    return float(references[0].lower() == predictions[0].lower())\n"
+        "def two(references, predictions):\n    return {'same': alike(references, predictions),\n"
+        "        'length': float(len(references[0]) == len(predictions[0]))}\n",
+        t="task: t\ndataset_path: json\ntest_split: test\ntraining_split: train\nnum_fewshot: 1\n"
+        "output_type: generate_until\ndoc_to_text: q\ndoc_to_target: a\nmetric_list:\n"
+        "- {metric: !function utils.alike, aggregation: mean, higher_is_better: true}\n"
+        "- {metric: !function utils.two, aggregation: mean, higher_is_better: true}\n",
+    )
+    given(train=[{"q": f"{i}", "a": "b"} for i in range(9)], test=[{"q": "Why?", "a": "Yes"}])
+    said = itertools.cycle(["yes", "YES", "no", "No"])
+    model = Scripted(answer=lambda _: next(said))
+    spec = entry("t", f"{figure},none")
+    _, by_figure, log = run_sampled(model, "x", spec, suite(), TOKENS)
+    assert by_figure == {"pass_at_1": [2 / 4], "pass_at_2": [pytest.approx(5 / 6)],
+                         "distinct": [distinct]}  # fmt: skip
+    assert log[0]["same"] == log[0]["length"] == [1, 1, 0, 0] and len({*model.prompts}) == 1
+
+
 @rejects(
     "pass_at_k.by_figure: map(«program_text→str»", "programs that differ in comments or layout"
 )
