@@ -137,7 +137,8 @@ def test_two_processes_at_once_send_everything_once(workspace, monkeypatch):
 
 
 @rejects(
-    "store.Store.__init__: if «→not »self.database and", "a folder is made for a mistyped address"
+    "store.Store.__init__: and «not →»self.database.parent",
+    "a folder is made for a mistyped address",
 )
 def test_no_folder_is_made_for_a_database(tmp_path, monkeypatch):
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/no/mlflow.db")
