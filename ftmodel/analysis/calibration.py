@@ -122,7 +122,7 @@ def calibrate(
         hopeless = 8 * particles >= most and particles * gain > most * MAX_GAIN * error
         dear = affordable is not None and 2 * particles > affordable
         if converged or hopeless or dear or 2 * particles > most:
-            stopped = dear and not (converged or hopeless or 2 * particles > most)
+            stopped = dear and not (converged or 2 * particles > most or hopeless)
             return Calibration(particles, share, converged, gain, error, by_share, curve, stopped)
         particles *= 2
         nll = estimates(particles, share)

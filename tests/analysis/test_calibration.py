@@ -92,7 +92,9 @@ def test_particles_are_not_doubled_beyond_what_is_worth_its_work(affordable, pic
 SHAPE = ModelConfig(4, 16, 2, 1, 32, 65, latent_bits=3)  # z is read in the third block of four
 
 
-@rejects("work.EvaluationWork.calibration: «shares * MIN→MIN»", "proposals that cost nothing")
+@rejects(
+    "work.EvaluationWork.calibration: «shares * →»MIN_PARTICLES", "proposals that cost nothing"
+)
 @rejects("work.EvaluationWork.passes: «self.filters *→»", "one filter of several")
 def test_the_work_of_an_evaluation_is_counted():
     """In passes of a token: half of the blocks read z, and a filter reads them token by token."""

@@ -208,7 +208,7 @@ def this_cpu(monkeypatch):
     return asked
 
 
-@rejects("plan.show_minutes: training = «p.tokens →1 »", "a training that takes no time")
+@rejects("plan.show_minutes: training[name] = «p.tokens→1»", "a training that takes no time")
 def test_without_a_gpu_it_says_minutes(printed, this_cpu):
     """By a trial of each shape once: the runs of κ = 1/8 and 1 have the same."""
     text = printed("experiment=smoke", "runs.free_k1.tokens=624_000", "evaluation.particles=4")
