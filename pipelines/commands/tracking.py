@@ -17,5 +17,6 @@ def main() -> None:
 
     store = Store()
     with store.answering():
+        store.client  # noqa: B018  # opens it, even if nothing is to be sent
         runs = sync_all(store)
-    print(f"{runs} runs are up to date at {store.uri}")
+    print(f"{runs} runs are up to date at {store.name}")

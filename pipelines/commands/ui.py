@@ -11,6 +11,7 @@ import socket
 import subprocess
 import sys
 import webbrowser
+from collections.abc import Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -22,25 +23,26 @@ from pipelines.host.errors import UserError
 if TYPE_CHECKING:
     from pipelines.tracking.store import Store
 
-RUNS = "workflowType=machine_learning"  # else MLflow shows traces of language-model applications
 
-
-def address(store: "Store", base: str) -> str:
-    """The address of the runs of the experiment in params.yaml, with their charts, bound against κ
-    first; or else of all experiments.
+def addresses(store: "Store", base: str) -> Iterator[str]:
+    """The views Arms and Curves of the experiment in params.yaml, whose tag may be missing in a
+    store of before; or else the address of all experiments. Raises UserError as `answering` does.
     """
     from pipelines.config.load import load_experiment
-    from pipelines.tracking.store import VIEW_KEY, VIEW_TAG, chart_view
+    from pipelines.tracking.store import NOTE_TAG, RUNS
 
-    experiment = None
+    name = None
     with suppress(UserError):  # no params.yaml, or none that can be read
-        experiment = store.client.get_experiment_by_name(load_experiment().name)
-    if experiment is None or experiment.lifecycle_stage != "active":
-        return f"{base}/#/experiments?{RUNS}"
-    key = experiment.experiment_id
-    store.client.set_experiment_tag(key, VIEW_TAG, chart_view())
-    shown = f"compareRunsMode=CHART&viewStateShareKey={VIEW_KEY}"
-    return f"{base}/#/experiments/{key}/runs?{RUNS}&{shown}"
+        name = load_experiment().name
+    with store.answering():
+        experiments = store.client.search_experiments()
+        for each in experiments:
+            if NOTE_TAG in each.tags:
+                store.save_views(each)
+    page = next((f"/{each.experiment_id}/runs" for each in experiments if each.name == name), "")
+    yield f"{base}/#/experiments{page}?{RUNS}" + ("&viewStateShareKey=arms" if page else "")
+    if page:
+        yield f"{base}/#/experiments{page}?{RUNS}&viewStateShareKey=curves&compareRunsMode=CHART"
 
 
 def serve(port: int) -> subprocess.Popen[bytes]:
@@ -59,8 +61,10 @@ def serve(port: int) -> subprocess.Popen[bytes]:
     return subprocess.Popen(command, env=os.environ | quiet)
 
 
-def show(page: str) -> None:
+def show(page: str, curves: str = "") -> None:
     print(f"MLflow shows the runs at {page}", flush=True)
+    if curves:
+        print(f"and their curves at      {curves}", flush=True)
     if os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"):
         webbrowser.open(page)
 
@@ -72,6 +76,7 @@ def wait_for(base: str) -> None:
     from urllib3 import Retry
 
     patient = requests.Session()
+    patient.trust_env = False  # no proxy leads to this machine
     retry = Retry(100, backoff_factor=0.1, backoff_max=1, status_forcelist=[500, 502, 503])
     patient.mount("http://", HTTPAdapter(max_retries=retry))
     try:
@@ -86,15 +91,15 @@ def main(port: int = 5000) -> None:
     from pipelines.tracking.store import Store
 
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # which ends the server, too
-    store = Store()  # makes the store if it is not there
+    store = Store()
     if store.uri.startswith("http"):
-        show(address(store, store.uri.rstrip("/")))
+        show(*addresses(store, store.name.rstrip("/")))
         return
-    base = f"http://127.0.0.1:{port}"
+    pages = [*addresses(store, base := f"http://127.0.0.1:{port}")]  # makes the store if need be
     with serve(port) as server:
         try:
             wait_for(base)
-            show(address(store, base))
+            show(*pages)
             if code := server.wait():
                 raise UserError(f"MLflow ended with exit code {code}; its output is above")
         finally:

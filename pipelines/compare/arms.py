@@ -15,6 +15,7 @@ from typing import Any
 from pipelines.artifacts.result_files import in_last_third
 from pipelines.artifacts.results import Estimate, Figures
 from pipelines.artifacts.run_results import RunResults
+from pipelines.config.arms import kind_of
 from pipelines.config.schema import Run
 
 
@@ -111,15 +112,7 @@ class Arm:
 
     @property
     def kind(self) -> str:
-        if not self.baseline:
-            return "Free Transformer"
-        prefix, extra = self.additions
-        kind = "baseline"
-        if extra:
-            kind += f" + {extra} block" if extra == 1 else f" + {extra} blocks"
-        if prefix:
-            kind += f" + random prefix of {prefix}"
-        return kind
+        return kind_of(self.run)
 
     @property
     def warmup(self) -> str:

@@ -77,6 +77,18 @@ def arm_name(group: list[str], runs: dict[str, Run]) -> str:
     return names.pop() if len(names) == 1 else group[0]
 
 
+def kind_of(run: Run) -> str:
+    """What sort of arm a run belongs to, in words."""
+    if run.kappa_bits is not None:
+        return "Free Transformer"
+    kind = "baseline"
+    if blocks := run.extra_blocks:
+        kind += f" + {blocks} block" if blocks == 1 else f" + {blocks} blocks"
+    if run.random_prefix:
+        kind += f" + random prefix of {run.random_prefix}"
+    return kind
+
+
 def parent_fits(experiment: Experiment, key: str, run: Arm) -> None:
     """Raise ValueError, starting with the dotted key, for a parent that a run cannot start from."""
     start = run.init_from

@@ -25,6 +25,7 @@ from pipelines.report.sections import all_sections
 from pipelines.report.sections.figure4 import figure4_csv
 from pipelines.report.verdicts import findings, how_far
 from pipelines.tracking.store import run_pages
+from pipelines.tracking.sync import sync_report
 
 TEMPLATES = Environment(
     loader=FileSystemLoader(Path(__file__).with_name("templates")),
@@ -135,4 +136,5 @@ def main(so_far: bool = False) -> None:
         frozen.check("the next `dvc repro` writes it")
     if not so_far:
         shutil.rmtree(early, ignore_errors=True)
+    sync_report(experiment.name)
     print((early if so_far else target) / "index.html")

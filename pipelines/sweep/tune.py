@@ -9,7 +9,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from contextlib import redirect_stderr, redirect_stdout, suppress
+from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -33,7 +33,7 @@ from pipelines.config.compose import CONF, compose_valid, write_params
 from pipelines.config.grid import name_of
 from pipelines.config.schema import Arm, Compute, Experiment, Optim
 from pipelines.evaluate.stage import measure
-from pipelines.host.console import aligned
+from pipelines.host.console import aligned, say
 from pipelines.host.dvc import dvc_command, dvc_environment, pipeline_alone, repair
 from pipelines.host.errors import UserError
 from pipelines.host.files import alone, published_journal, write_file
@@ -57,8 +57,7 @@ from pipelines.tracking.journal import (
     source_tags,
 )
 from pipelines.tracking.live import Tracking
-from pipelines.tracking.store import AWAY
-from pipelines.tracking.sync import sync_all
+from pipelines.tracking.sync import behind, sync_all
 from pipelines.train.core.segments import make_manifest, publish
 from pipelines.train.core.trainer import fit
 from pipelines.train.distributed import fit_on_ray
@@ -150,8 +149,10 @@ def sweep_once(plan: SweepPlan, folder: Path) -> None:
     except BaseException as error:
         parent.finish("FAILED" if isinstance(error, Exception) else "KILLED")
         raise
-    with suppress(*AWAY):  # runs of trials that MLflow had before the sweep's own
+    try:  # runs of trials that MLflow had before the sweep's own, and each arm's mean over seeds
         sync_all(parent.sync.store, plan.experiment)
+    except Exception as error:
+        say(behind(parent.sync.store, error))
     names = ", ".join(arms)
     print(NEXT.format(trials=len(words), path=experiment, arms=names, name=experiment.stem))
 
@@ -195,7 +196,7 @@ def run_trials(plan: SweepPlan, folder: Path, parent: str) -> tune.ResultGrid:
     def train(config: dict[str, Any]) -> None:
         os.chdir(root)  # from the trial's folder, where Tune has put this process
         name = config["trial"]
-        run_trial(plan.trials[name], parent, folder / name / "log.txt")
+        run_trial(plan.trials[name], parent, folder / name / "log.txt", plan.arms[name])
 
     trainable = tune.with_resources(train, resources(compute))
     space = {"trial": tune.grid_search([*plan.trials])}
@@ -244,9 +245,10 @@ def resources(compute: Compute) -> tune.PlacementGroupFactory:
     return tune.PlacementGroupFactory([worker_of(compute).resources()])
 
 
-def run_trial(spec: RunSpec, parent: str, log: Path) -> None:
-    """Train and evaluate a trial, from its last checkpoint on, and report to Tune, which may end
-    the process. ``parent`` is the key of the sweep's MLflow run. Output is added to ``log``.
+def run_trial(spec: RunSpec, parent: str, log: Path, arm: str = "") -> None:
+    """Train and evaluate a trial of an ``arm``, from its last checkpoint on, and report to Tune,
+    which may end the process. ``parent`` is the key of the sweep's MLflow run. Output is added to
+    ``log``.
     """
     log.parent.mkdir(parents=True, exist_ok=True)
     with (
@@ -255,20 +257,20 @@ def run_trial(spec: RunSpec, parent: str, log: Path) -> None:
         redirect_stderr(file),
         alone(spec.resume),
     ):
-        train_and_measure(spec, parent)
+        train_and_measure(spec, parent, arm)
     run = read_run(spec)
     bound = run.bound("bits_per_token")
     trained = {FRACTION: 1.0, TRAINING_BOUND: run.curve[-1].bound_bits}
     tune.report(trained | {BOUND: bound.mean, ERROR: bound.se})
 
 
-def train_and_measure(spec: RunSpec, parent: str) -> None:
+def train_and_measure(spec: RunSpec, parent: str, arm: str) -> None:
     manifest, steps = make_manifest(spec, spec.shards()), spec.steps
     try:
         trained = read_checkpoint(spec.checkpoint())[1].spec_hash == manifest.spec_hash
     except UserError:  # there is none, or it is damaged
         trained = False
-    nest(spec, manifest, trained, parent)
+    nest(spec, manifest, trained, parent, arm)
     several_workers = spec.experiment.compute.workers > 1
 
     def watch(figures: dict[str, float]) -> None:
@@ -287,14 +289,14 @@ def train_and_measure(spec: RunSpec, parent: str) -> None:
         measure(spec)
 
 
-def nest(spec: RunSpec, manifest: Manifest, trained: bool, parent: str) -> None:
+def nest(spec: RunSpec, manifest: Manifest, trained: bool, parent: str, arm: str = "") -> None:
     """Nest the MLflow run of a trial, which training will begin or continue, in ``parent``'s."""
     if trained:
         journal = Journal(published_journal(manifest.experiment, spec.name))
     else:
         command = f"ftlab sweep sweep={manifest.experiment.removeprefix('sweep_')}"
         go_on = any(manifest.resume.glob("*.ckpt"))
-        journal = open_journal(manifest, spec.experiment, go_on, command)
+        journal = open_journal(manifest, spec.experiment, go_on, command, arm)
     if journal.run.parent != parent:
         journal.append(parent=parent)
 

@@ -28,12 +28,14 @@ from mlflow.utils.validation import MAX_TAG_VAL_LENGTH as MAX_TAG
 from pipelines.artifacts.checkpoint import Manifest
 from pipelines.artifacts.run_results import fraction
 from pipelines.config import derived
-from pipelines.config.arms import group_by_seed
+from pipelines.config.arms import arm_of_each, group_by_seed, kind_of
 from pipelines.config.schema import Experiment
 from pipelines.host.errors import UserError, name_user
 from pipelines.host.files import JOURNAL, SPLITS, checkpoint_path, tokens_folder
 
-MODEL_PARAMS = ("kappa_bits", "seed", "data", "model", "config_hash")  # that logged models have
+MODEL_PARAMS = ("arm", "kappa_bits", "seed", "data", "model", "config_hash")  # of logged models
+GROUPS = ("data", "model", "kappa_bits", "tokens", "seed")  # parameters that are tags, too
+STATEMENT = ("question", "expectation")  # tags
 NESTED_SETTINGS = ("init_from", "latent")  # settings of a run that have a form of their own
 WHAT_IS_COMPARED = (
     "Arms are compared by `bound/bits_per_token` and `bound/bits_per_byte` alone (the exact NLL of "
@@ -187,12 +189,13 @@ def read_journal(path: Path) -> Tracked:
 
 
 def open_journal(
-    manifest: Manifest, experiment: Experiment, go_on: bool, command: str = ""
+    manifest: Manifest, experiment: Experiment, go_on: bool, command: str = "", arm: str = ""
 ) -> Journal:
     """Continue this very run's journal if it was cut short or if ``go_on`` (it has been trained, or
     goes on from a checkpoint); else begin one. Fills in the manifest's key.
 
-    ``command`` makes the run; by default it is DVC's.
+    ``command`` makes the run; by default it is DVC's. A sweep, whose trials are experiments of one
+    run each, says the ``arm``.
     """
     path = manifest.resume / JOURNAL
     known = Journal(path) if path.exists() else None
@@ -202,13 +205,16 @@ def open_journal(
         return known
     manifest.tracking_key = manifest.tracking_key or uuid4().hex[:12]
     data = manifest.run["data"]
+    params = run_params(manifest, experiment)
+    groups = group_words(experiment, manifest.run_name, params)
+    groups["arm"] = arm or groups["arm"]
     return Journal(
         path,
         key=manifest.tracking_key,
         experiment=manifest.experiment,
         run_name=manifest.run_name,
-        params=run_params(manifest, experiment),
-        tags=run_tags(manifest, command) | statement_tags(experiment),
+        params=params | groups,
+        tags=groups | run_tags(manifest, command) | statement_tags(experiment),
         inputs=[
             dataset(split_name(data, split), manifest.data_hash, str(tokens_folder(data)), context)
             for split, context in zip(SPLITS, ("train", "eval"), strict=True)
@@ -242,8 +248,14 @@ def dataset(name: str, digest: str, source: str, context: str) -> dict[str, str]
     }
 
 
+def group_words(experiment: Experiment, name: str, params: dict[str, str]) -> dict[str, str]:
+    """What MLflow can group a run by, as its parameters and as its tags; a baseline's κ is none."""
+    words = {"arm": arm_of_each(experiment.runs)[name], "kind": kind_of(experiment.runs[name])}
+    return words | {key: params.get(key, "none") for key in GROUPS}
+
+
 def run_params(manifest: Manifest, experiment: Experiment) -> dict[str, str]:
-    """Every setting of a run; one that is not set, such as κ of a baseline, is left out."""
+    """Every setting of a run; one that is not set is left out."""
     architecture = dict(manifest.architecture)
     design = architecture.pop("latent", {})
     if architecture["latent_bits"]:
@@ -275,7 +287,6 @@ def run_tags(manifest: Manifest, command: str = "") -> dict[str, str]:
     """The tags of a run; ``command`` has made it, by default DVC's command."""
     command = command or f"dvc repro train@{manifest.run_name}"
     tags = {
-        "arm": "baseline" if manifest.run["kappa_bits"] is None else "free transformer",
         MLFLOW_GIT_COMMIT: manifest.git_revision,
         **source_tags(run_note(manifest, command), command),
     }
@@ -339,5 +350,5 @@ def experiment_note(experiment: Experiment) -> str:
 def statement_tags(experiment: Experiment) -> dict[str, str]:
     """What the experiment asks and expects, as tags."""
     expected = "\n".join(map(str, experiment.expectation))
-    tags = {"question": experiment.question or "", "expectation": expected}
+    tags = dict(zip(STATEMENT, (experiment.question or "", expected), strict=True))
     return {key: text[:MAX_TAG] for key, text in tags.items() if text}

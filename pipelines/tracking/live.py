@@ -7,7 +7,6 @@ from contextlib import suppress
 from threading import Event, Thread
 from time import monotonic
 
-import psutil
 from mlflow.system_metrics.metrics.base_metrics_monitor import BaseMetricsMonitor
 from mlflow.system_metrics.metrics.cpu_monitor import CPUMonitor
 from mlflow.system_metrics.metrics.disk_monitor import DiskMonitor
@@ -17,11 +16,9 @@ from mlflow.system_metrics.metrics.network_monitor import NetworkMonitor
 from pipelines.host.console import say
 from pipelines.host.errors import UserError
 from pipelines.tracking.journal import Journal, read_journal
-from pipelines.tracking.store import AWAY, Store
-from pipelines.tracking.sync import LATER, Sync, reason
+from pipelines.tracking.store import Store
+from pipelines.tracking.sync import Sync, behind
 
-# no pynvml, no GPU, or a container that shows nothing of its machine
-UNAVAILABLE = (ImportError, RuntimeError, OSError, AttributeError, psutil.Error)
 SAMPLE_SECONDS = 10.0  # between two samples, at least, as MLflow has it
 SYNC_SECONDS = 5.0  # between two syncs
 MAX_RETRY_SECONDS = 60.0  # between two tries while the store is away
@@ -32,13 +29,14 @@ class SystemMetrics:
     are few however long a run is. The processor's load is its mean since the sample before.
 
     MLflow's own sampling has a thread that sends every sample by itself, and loses it if the server
-    is away.
+    is away. A monitor that fails is left out: there may be no GPU, no pynvml, or a container that
+    shows nothing of its machine.
     """
 
     def __init__(self) -> None:
         self.monitors: list[BaseMetricsMonitor] = []
         for kind in (CPUMonitor, DiskMonitor, NetworkMonitor, GPUMonitor):
-            with suppress(*UNAVAILABLE):
+            with suppress(Exception):
                 monitor = kind()
                 monitor.collect_metrics()  # the processor's load is counted from here on
                 self.monitors.append(monitor)
@@ -52,7 +50,7 @@ class SystemMetrics:
         figures: dict[str, float] = {}
         for monitor in self.monitors:
             monitor.clear_metrics()
-            with suppress(*UNAVAILABLE):
+            with suppress(Exception):
                 monitor.collect_metrics()
                 figures |= monitor.aggregate_metrics()
         return figures
@@ -62,12 +60,12 @@ class Tracking:
     """Writes a run's journal, and has a thread send it."""
 
     def __init__(self, journal: Journal, note: str = "") -> None:
-        """``note`` describes the experiment. Raises UserError as Store does."""
+        """``note`` describes the experiment."""
         self.journal = journal
         self.note = note
         self.sync = Sync(Store())
         self.system = SystemMetrics()
-        self.away = False  # whether the store did not answer the last time
+        self.away = False  # whether the store did not take everything the last time
         self.ending = Event()
         journal.set_status("RUNNING")
         self.thread = Thread(target=self.keep_up, daemon=True)
@@ -86,16 +84,16 @@ class Tracking:
 
     def try_to_sync(self) -> bool:
         """Sync; returns whether the store has everything now, and says when that changes."""
-        uri = self.sync.store.uri
+        store, run = self.sync.store, read_journal(self.journal.path)
         try:
-            self.sync(read_journal(self.journal.path), self.note)
-        except AWAY as error:
+            self.sync(run, self.note)
+        except Exception as error:  # whatever MLflow raises, training goes on
             if not self.away:
-                say(f"MLflow at {uri} does not answer ({reason(error)}); going on")
+                say(behind(store, error))
             self.away = True
             return False
         if self.away:
-            say(f"MLflow at {uri} answers again, and has everything now")
+            say(f"MLflow at {store.name} answers again, and has everything now")
         self.away = False
         return True
 
@@ -109,5 +107,4 @@ class Tracking:
         finally:
             self.ending.set()
             self.thread.join()
-        if not self.try_to_sync():
-            say(LATER)
+        self.try_to_sync()

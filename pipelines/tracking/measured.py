@@ -6,9 +6,10 @@ that the model was trained on. All else in an evaluation is in tags, which make 
 """
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from hashlib import sha256
 from pathlib import Path
+from statistics import fmean, stdev
 
 from mlflow.utils.validation import MAX_TAG_VAL_LENGTH as MAX_TAG
 
@@ -19,7 +20,7 @@ from pipelines.artifacts.suite_results import SuiteResults, TaskResult, TaskScor
 from pipelines.host.console import say
 from pipelines.host.errors import UserError
 from pipelines.host.files import SPLITS, dumps, results_folder
-from pipelines.tracking.journal import Origin, Tracked, dataset, read_journal, split_name
+from pipelines.tracking.journal import Origin, Point, Tracked, dataset, read_journal, split_name
 
 PARAMS = ("parameters", "trained_tokens")  # entries of an evaluation that are a run's parameters
 NOT_CHARTED = ("bound_", "converged")  # entries of metrics.json that are under bound/ or in a tag
@@ -79,7 +80,27 @@ def add_evaluation(
     origin = Origin(run.add_model(evaluation.trained_tokens), held_out, digest)
     run.add("bound", bounds(evaluation), evaluation.trained_tokens, at, origin)
     figures = {k: v for k, v in headline.items() if not k.startswith(NOT_CHARTED)}
+    for unit in results.UNITS:
+        if measured := getattr(evaluation, unit):
+            figures[f"bound_error_{unit}"] = measured.bound.se
     run.add("eval", figures, evaluation.trained_tokens, at, origin)
+
+
+def add_arms(parent: Tracked, runs: Iterable[Tracked]) -> None:
+    """Add the final bound of each arm among ``runs`` to the run that they are nested in: the mean
+    over seeds, and the sample standard deviation of several.
+    """
+    seeds: dict[str, list[Point]] = defaultdict(list)
+    for run in runs:
+        final = {p.key: p for p in run.points if p.key.startswith("bound/")}  # budgets grow
+        for key, point in final.items():
+            seeds[f"{run.tags.get('arm')}_{key.removeprefix('bound/')}"].append(point)
+    for name, points in seeds.items():
+        values = [point.value for point in points]
+        figures = {name: fmean(values)}
+        if len(values) > 1:
+            figures[f"{name}_spread"] = stdev(values)
+        parent.add("over_seeds", figures, 0, max(point.time for point in points))
 
 
 def evaluation_tags(evaluation: EvaluationResult) -> dict[str, str]:

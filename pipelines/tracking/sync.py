@@ -5,10 +5,12 @@ by the end of a process or of a server, and the next one completes it. Exported 
 arm's in MLflow's registry of models, belong to what a sync has made.
 """
 
+from collections import defaultdict
 from contextlib import suppress
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
+from uuid import uuid4
 
 import mlflow
 from filelock import FileLock
@@ -32,22 +34,33 @@ from mlflow.utils.uri import is_local_uri
 from pipelines.artifacts.checkpoint import Manifest
 from pipelines.artifacts.run_spec import RunSpec
 from pipelines.config.load import load_experiment
+from pipelines.config.schema import Experiment
 from pipelines.host.console import say
 from pipelines.host.errors import UserError
-from pipelines.host.files import published_journal, resume_folder
+from pipelines.host.files import published_journal, resume_folder, write_file
 from pipelines.tracking.journal import (
+    STATEMENT,
+    WHAT_IS_COMPARED,
+    Journal,
     Point,
     Tracked,
     experiment_note,
+    group_words,
     journals,
     model_name,
+    source_tags,
 )
-from pipelines.tracking.measured import read_tracked
-from pipelines.tracking.store import AWAY, KEY_TAG, Store
+from pipelines.tracking.measured import add_arms, read_tracked
+from pipelines.tracking.store import KEY_TAG, Store, database, reason
 
 ONE_VALUE_A_STEP = ("curve/", "curve_by_tokens/", "system/")  # the first that was sent
 METRICS_PER_CALL = 500  # the server's limit is 1000
-LATER = "kept for MLflow; the run's next stage sends it, or `ftlab tracking`"
+UNFINISHED = ("KILLED", "FAILED")  # a run's name says so
+REPLACED = "(replaced)"  # in the name of a run whose training was done anew
+
+
+class FilesNotTaken(Exception):
+    """The store has everything about a run but its files, which are kept elsewhere."""
 
 
 @dataclass
@@ -55,6 +68,7 @@ class Known:
     """A run in MLflow, as far as a sync compares it with what lies on disk."""
 
     id: str
+    name: str
     artifacts: str  # where they are
     end: tuple[str, int | None]  # status and time
     params: dict[str, str] = field(default_factory=dict)
@@ -67,7 +81,7 @@ class Known:
     @classmethod
     def of(cls, run: Run, client: MlflowClient) -> "Known":
         info, data = run.info, run.data
-        known = cls(info.run_id, info.artifact_uri, (info.status, info.end_time))
+        known = cls(info.run_id, info.run_name, info.artifact_uri, (info.status, info.end_time))
         known.params |= data.params
         known.tags |= data.tags
         own = f"source_run_id = '{info.run_id}'"
@@ -121,13 +135,16 @@ class Sync:
 
     def __init__(self, store: Store) -> None:
         self.store = store
-        self.client = store.client
         self.known: dict[str, Known] = {}  # by the run's key
+
+    @property
+    def client(self) -> MlflowClient:
+        return self.store.client
 
     def __call__(self, run: Tracked, note: str = "", revive: bool = True) -> Known | None:
         """Send what the store lacks; returns what it has then. ``note`` describes the run's
         experiment. A run that was deleted in MLflow is made anew if ``revive``, else it is left
-        alone. Raises one of AWAY.
+        alone. Raises whatever MLflow raises, and FilesNotTaken after all else was sent.
         """
         lock = resume_folder(run.experiment, f"{run.run_name}.tracking.lock")
         lock.parent.mkdir(parents=True, exist_ok=True)
@@ -147,13 +164,13 @@ class Sync:
                     tags = {**run.tags, KEY_TAG: run.key}
                     found = self.client.create_run(experiment_id, run.started, tags, run.run_name)
                 known = Known.of(found, self.client)
-            # Models before the points that name them, and the end last: a run that MLflow shows as
-            # finished has everything
+            # Models before the points that name them, and the end after these: a run that MLflow
+            # shows as finished has its figures. Files may need another service than the server
             self.send_words(run, known, experiment_id)
             self.send_models(run, known, experiment_id)
             self.send_points(run, known)
-            self.send_files(run, known)
             self.send_end(run, known)
+            self.send_files(run, known)
             # A logged model came with its metrics, which have changed now: ask again next time
             if not run.models:
                 self.known[run.key] = known
@@ -218,13 +235,24 @@ class Sync:
             if known.tags.get(tag) == value:
                 continue
             if not is_local_uri(known.artifacts):
-                for file in files:
-                    self.client.log_artifact(known.id, str(file))
+                try:
+                    for file in files:
+                        self.client.log_artifact(known.id, str(file))
+                except Exception as error:
+                    words = f"files for {known.artifacts}: {reason(error)}"
+                    raise FilesNotTaken(words) from error
             self.client.set_tag(known.id, tag, value)
             known.tags[tag] = value
 
     def send_end(self, run: Tracked, known: Known) -> None:
-        """Send the run's status, and when it ended unless it goes on."""
+        """Send the run's status, and when it ended unless it goes on. A name that the user has
+        given stays.
+        """
+        name = f"{run.run_name} {run.status}" if run.status in UNFINISHED else run.run_name
+        ours = {run.run_name, *(f"{run.run_name} {word}" for word in (*UNFINISHED, REPLACED))}
+        if known.name != name and known.name in ours:
+            self.client.update_run(known.id, name=name)
+            known.name = name
         if (run.status, run.ended) == known.end:
             return
         if run.status == "RUNNING":
@@ -234,24 +262,109 @@ class Sync:
         known.end = (run.status, run.ended)
 
 
-def sync_all(store: Store, experiment: str = "*") -> int:
+def nest(sync: Sync, runs: list[Tracked], others: set[str]) -> None:
+    """Nest the trained runs of an experiment in one that has each arm's mean over seeds and spread.
+
+    That run is found by those that are nested in it already, or by its key in resume/, because
+    other projects may have runs of the same names on the same server. A run that is nested there
+    and has been trained anew loses its arm, so that no mean counts a seed twice; ``others`` are the
+    keys of further runs that are on disk.
+    """
+    name = runs[0].experiment
+    with FileLock(resume_folder(name, "tracking.lock")):
+        experiment_id = sync.store.experiment_id(name)
+        found = sync.client.search_runs([experiment_id])
+        ids = {run.info.run_id: run for run in found}
+        keys = {run.key for run in runs}
+        nested = [run for run in found if run.data.tags.get(KEY_TAG) in keys]
+        parents = [ids.get(run.data.tags.get(MLFLOW_PARENT_RUN_ID)) for run in nested]
+        kept = resume_folder(name, "tracking.key")
+        key = next((run.data.tags[KEY_TAG] for run in parents if run), None)
+        key = key or (kept.read_text() if kept.exists() else uuid4().hex[:12])
+        write_file(kept, key)
+        ends = [run.ended for run in runs if run.ended]
+        note = f"Experiment `{name}`: each arm's mean over seeds and spread.\n\n{WHAT_IS_COMPARED}"
+        tags = source_tags(note, f"make repro EXPERIMENT={name}")
+        parent = Tracked(
+            experiment=name,
+            run_name=name,
+            key=key,
+            started=min(run.started for run in runs),
+            ended=max(ends, default=None),
+            status="FINISHED",
+            tags=tags | {key: runs[0].tags[key] for key in STATEMENT if key in runs[0].tags},
+        )
+        add_arms(parent, runs)
+        known = sync(parent)
+        assert known
+        for run in nested:
+            if run.data.tags.get(MLFLOW_PARENT_RUN_ID) != known.id:
+                sync.client.set_tag(run.info.run_id, MLFLOW_PARENT_RUN_ID, known.id)
+        names = {run.run_name for run in runs}
+        for run in found:
+            tags, old = run.data.tags, run.info.run_name
+            ours = tags.get(MLFLOW_PARENT_RUN_ID) == known.id and old in names
+            if ours and "arm" in tags and tags.get(KEY_TAG) not in keys | others:
+                sync.client.update_run(run.info.run_id, name=f"{old} {REPLACED}")
+                sync.client.delete_tag(run.info.run_id, "arm")
+
+
+def label(run: Tracked, experiment: Experiment) -> None:
+    """Give a run its arm as the experiment has it now; a trial of a sweep keeps the sweep's."""
+    if run.run_name in experiment.runs and not run.parent:
+        words = group_words(experiment, run.run_name, run.params)
+        run.params = words | run.params
+        run.tags = run.tags | words
+
+
+def end_if_dead(path: Path, run: Tracked) -> None:
+    """Note the end of a training that was killed outright: nobody holds the lock of its folder."""
+    lock = FileLock(f"{resume_folder(run.experiment, run.run_name)}.lock")
+    with suppress(OSError, NotImplementedError), lock.acquire(timeout=0):  # Timeout is an OSError
+        at = max((point.time for point in run.points), default=run.started)
+        Journal(path).append(status="KILLED", time=at)
+
+
+def sync_all(store: Store, experiment: str = "*", finished: bool = True) -> int:
     """Sync all runs of this project, or of an experiment, and return their number. Runs deleted in
-    MLflow stay deleted. Raises one of AWAY.
+    MLflow stay deleted. Without ``finished``, runs that MLflow was told of at their end are only
+    nested. Raises whatever MLflow raises.
     """
     runs: dict[str, Tracked] = {}  # by key; of a run with two journals, the live one
+    trained: dict[str, list[Tracked]] = defaultdict(list)  # by experiment
     notes: dict[str, str] = {}  # by experiment
     sync = Sync(store)
+    current: Experiment | None = None
     with suppress(UserError):  # no params.yaml, or one of an earlier version
         current = load_experiment()
         notes[current.name] = experiment_note(current)
     for path in journals(experiment):
         try:
             run = read_tracked(path)
-            runs.setdefault(run.key, run)
+            if run.status == "RUNNING" and path.is_relative_to("resume"):
+                end_if_dead(path, run)
+                run = read_tracked(path)
         except UserError as error:
             say(f"passed over: {error}")
+            continue
+        if current and run.experiment == current.name:
+            label(run, current)
+        runs.setdefault(run.key, run)
+        if path == published_journal(run.experiment, run.run_name) and not run.parent:
+            trained[run.experiment].append(run)
+    lacking = None
     for run in sorted(runs.values(), key=lambda run: bool(run.parent)):  # parents first
-        sync(run, "" if run.parent else notes.get(run.experiment, ""), revive=False)
+        if children := [each for each in runs.values() if each.parent == run.key]:
+            add_arms(run, children)
+        if finished or run.status != "FINISHED":
+            try:
+                sync(run, "" if run.parent else notes.get(run.experiment, ""), revive=False)
+            except FilesNotTaken as error:  # all else is there, so the other runs are sent, too
+                lacking = error
+    for group in trained.values():
+        nest(sync, group, runs.keys() - {run.key for run in group})
+    if lacking:
+        raise lacking
     return len(runs)
 
 
@@ -260,15 +373,28 @@ def sync_stage(spec: RunSpec) -> None:
     store = Store()
     try:
         run = read_tracked(published_journal(spec.experiment.name, spec.name))
+        label(run, spec.experiment)
         Sync(store)(run, note="" if run.parent else experiment_note(spec.experiment))
-    except UserError as error:
-        say(f"not in MLflow: {error}")
-    except AWAY as error:
-        say(f"MLflow at {store.uri} does not answer ({reason(error)})\n{LATER}")
+    except Exception as error:  # whatever MLflow raises, what was measured counts
+        say(behind(store, error))
 
 
-def reason(error: Exception) -> str:
-    return str(error).partition("\n")[0][:200]
+def sync_report(experiment: str) -> None:
+    """Nest an experiment's runs and compare its arms, where there is a store already."""
+    store = Store()
+    try:
+        if (path := database(store.uri)) is None or path.exists():
+            sync_all(store, experiment, finished=False)
+    except Exception as error:
+        say(behind(store, error))
+
+
+def behind(store: Store, error: Exception) -> str:
+    """One line for whatever kept MLflow from being up to date."""
+    return (
+        f"MLflow at {store.name} is not up to date ({reason(error)}); going on. The run's next "
+        "stage sends the rest, or `ftlab tracking`"
+    )
 
 
 class ModelEntry:
@@ -279,14 +405,14 @@ class ModelEntry:
         away or has no such model: evaluation makes it.
         """
         self.store = Store()
-        self.client = self.store.client
         name = model_name(manifest.run_name, listed)
         run = read_tracked(published_journal(manifest.experiment, manifest.run_name))
         with self.store.answering():
+            self.client = self.store.client
             known = Sync(self.store)(run)
         if not known or name not in known.models:
             raise UserError(
-                f"MLflow at {self.store.uri} has no model {name}: "
+                f"MLflow at {self.store.name} has no model {name}: "
                 f"`dvc repro evaluate@{manifest.run_name}` makes it"
             )
         model = known.models[name]
@@ -308,9 +434,9 @@ class ModelEntry:
                 self.client.log_model_artifacts(self.id, str(path))
             else:
                 self.client.log_model_artifact(self.id, str(path))
-        except AWAY as error:
+        except Exception as error:
             raise UserError(
-                f"{path} is written; MLflow at {self.store.uri} did not take it: {error}"
+                f"{path} is written; MLflow at {self.store.name} did not take it: {reason(error)}"
             ) from None
         return f"models:/{self.id}: the same, in MLflow"
 

@@ -6,6 +6,8 @@ import socket
 import subprocess
 import sys
 from contextlib import suppress
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from threading import Thread
 from unittest.mock import Mock
 
 import pytest
@@ -21,16 +23,64 @@ from tests.support.mutants import rejects
 OTHER = "127.0.0.2"  # this machine too, but where a server on 127.0.0.1 does not listen
 
 
-def test_the_address_is_that_of_the_runs_of_the_experiment_at_hand(workspace):
-    store = Store()
-    assert ui.address(store, "http://x") == "http://x/#/experiments?workflowType=machine_learning"
-    key = MlflowClient(store_uri()).create_experiment("smoke")
-    assert ui.address(store, "http://x") == (
-        f"http://x/#/experiments/{key}/runs?workflowType=machine_learning&compareRunsMode=CHART"
-        "&viewStateShareKey=charts"
-    )
-    tags = MlflowClient(store_uri()).get_experiment(key).tags
-    assert "kappa_axis" in tags["mlflow.sharedViewState.charts"]
+def test_the_addresses_are_the_views_of_the_experiment_at_hand(workspace):
+    """All experiments of the project have the views, one that is not of the project has not."""
+    store, every = Store(), "http://x/#/experiments?workflowType=machine_learning"
+    assert [*ui.addresses(store, "http://x")] == [every]
+    client = MlflowClient(store_uri())
+    key, of_ours, theirs = map(client.create_experiment, ("smoke", "ours", "theirs"))
+    client.set_experiment_tag(of_ours, "note", "")
+    runs = f"http://x/#/experiments/{key}/runs?workflowType=machine_learning&viewStateShareKey="
+    table, curves = ui.addresses(store, "http://x")
+    assert (table, curves) == (f"{runs}arms", f"{runs}curves&compareRunsMode=CHART")
+    assert "mlflow.sharedViewState.arms" in client.get_experiment(of_ours).tags
+    assert "mlflow.sharedViewState.arms" not in client.get_experiment(theirs).tags
+    client.delete_experiment(key)
+    assert [*ui.addresses(store, "http://x")] == [every]
+
+
+class Login(BaseHTTPRequestHandler):
+    """Health as MLflow has it; all else wants a login."""
+
+    def do_GET(self):
+        self.send_response(200 if self.path == "/health" else 401)
+        self.end_headers()
+        self.wfile.write(b"<html>\n" * 100)
+
+    do_POST = do_GET
+
+    def log_message(self, *_):
+        pass
+
+
+@pytest.fixture
+def login(monkeypatch):
+    """The address of a server that wants a login, with a proxy in the environment that is away."""
+    for name in ("no_proxy", "NO_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{port}")
+    with HTTPServer(("127.0.0.1", 0), Login) as server:
+        thread = Thread(target=server.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+        thread.join()
+
+
+@rejects("ui.wait_for: trust_env = «False→True»", "through a proxy", case="proxy")
+def test_a_server_on_this_machine_is_reached_without_the_proxy(login):
+    ui.wait_for(login)
+
+
+@rejects('store.Store.client: os.environ["«no→some»_proxy"] =', "MLflow through the proxy")
+def test_a_server_that_wants_a_login_is_one_line(workspace, monkeypatch, login):
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", login)
+    monkeypatch.setattr(ui.signal, "signal", Mock())
+    with pytest.raises(UserError, match=f"MLflow at {login}: .*401") as refused:
+        ui.main.callback(5001)
+    assert "\n" not in str(refused.value)
 
 
 def test_a_port_that_is_taken_is_one_line():

@@ -59,10 +59,12 @@ def same(a, b):
 
 
 def tracked_runs(folder=Path(), experiment="smoke"):
-    """A client of the folder's MLflow store, and the runs of the experiment there."""
+    """A client of the folder's MLflow store, and the runs of the experiment there, but for the one
+    of its name in which they are nested.
+    """
     client = MlflowClient(f"sqlite:///{(folder / 'mlflow.db').resolve()}")
     key = client.get_experiment_by_name(experiment).experiment_id
-    return client, client.search_runs([key])
+    return client, [run for run in client.search_runs([key]) if run.info.run_name != experiment]
 
 
 def check_close(rows, expected, rel=1e-4):

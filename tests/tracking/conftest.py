@@ -23,6 +23,7 @@ from tests.support.workspace import enter
 
 BATCH = 520  # tokens of a step
 BUDGET, TOKENS = 10 * BATCH, 20 * BATCH
+NOT_OURS = ("mlflow.user", "mlflow.parentRunId")
 CALLS = (
     *("create_run", "search_runs", "set_terminated", "log_batch", "log_inputs", "log_outputs"),
     *("create_logged_model", "finalize_logged_model", "set_experiment_tag", "set_tag"),
@@ -92,7 +93,7 @@ def everything(but="no metrics"):
     return {
         "name": (run.info.run_name, run.info.status),
         "params": run.data.params,
-        "tags": {k: v for k, v in run.data.tags.items() if k != "mlflow.user"},
+        "tags": {k: v for k, v in run.data.tags.items() if k not in NOT_OURS},
         "metrics": {
             key: [(p.step, p.value) for p in client.get_metric_history(run.info.run_id, key)]
             for key in run.data.metrics

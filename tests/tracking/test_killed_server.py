@@ -89,6 +89,6 @@ def test_a_killed_server_gets_everything_once_it_is_back(server, monkeypatch, ca
     _, rows = train_run()
     assert len(rows) == STEPS
     said = capsys.readouterr().err
-    assert said.count("does not answer") == 1
+    assert said.count("is not up to date") == 1
     assert said.count("answers again, and has everything now") == 1
     check_complete(rows)

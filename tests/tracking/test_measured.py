@@ -10,7 +10,13 @@ from pipelines.artifacts.result_files import write_json
 from pipelines.artifacts.results import BudgetFigures, Details, Estimate, EvaluationResult, Figures
 from pipelines.tracking import measured
 from pipelines.tracking.journal import Journal, Tracked
-from pipelines.tracking.measured import add_evaluation, add_suite, evaluation_tags, read_tracked
+from pipelines.tracking.measured import (
+    add_arms,
+    add_evaluation,
+    add_suite,
+    evaluation_tags,
+    read_tracked,
+)
 from tests.tracking.conftest import suite_results
 
 PARAMS = {"data": "d", "data_hash": "h", "seed": "1"}
@@ -37,12 +43,29 @@ def points(run):
     return [(p.key, p.value, p.step, p.origin.model) for p in run.points if p.origin]
 
 
+def test_arms_are_compared_by_their_final_bounds_over_seeds():
+    runs = []
+    for arm, seed, nll in (("a", 0, 1.0), ("a", 1, 2.0), ("b", 0, 3.0)):
+        run = replace(a_run(), tags={"arm": arm}, points=[])
+        figures = Figures(nll=Estimate(nll, 0.1))
+        add_evaluation(run, replace(EVALUATION, bits_per_token=figures), {}, seed)
+        runs.append(run)
+    parent = Tracked("e", "e", "key")
+    add_arms(parent, [*runs, a_run()])
+    found = {p.key.removeprefix("over_seeds/"): (p.value, p.step, p.time) for p in parent.points}
+    assert found == {
+        "a_bits_per_token": (1.5, 0, 1),
+        "a_bits_per_token_spread": (pytest.approx(0.5**0.5), 0, 1),
+        "b_bits_per_token": (3.0, 0, 0),
+    }
+
+
 def test_figures_of_each_budget_belong_to_its_model_on_the_held_out_split():
     run = a_run()
     add_evaluation(run, EVALUATION, {"bound_bits_per_token": 0.5, "converged": 1.0, "kl": 2.0}, 5)
-    models = ("name_at_12", "name_at_22", "name", "name")
-    keys = ("bound/bits_per_token",) * 3 + ("eval/kl",)
-    expected = zip(keys, (0.9, 0.7, 0.5, 2.0), (10, 20, 30, 30), models, strict=True)
+    models = ("name_at_12", "name_at_22", "name", "name", "name")
+    keys = ("bound/bits_per_token",) * 3 + ("eval/kl", "eval/bound_error_bits_per_token")
+    expected = zip(keys, (0.9, 0.7, 0.5, 2.0, 0.1), (10, 20, 30, 30, 30), models, strict=True)
     assert points(run) == [*expected]
     assert {p.origin[1:] for p in run.points if p.origin} == {("d_validation", "h")}
     assert run.params == PARAMS | {"parameters": "7", "trained_tokens": "30"}
@@ -94,7 +117,7 @@ def test_results_on_disk_count_if_they_are_of_this_training(tmp_path, monkeypatc
     for name, content in {**contents, "suite.json": SUITE}.items():
         write_json(folder / name, content)
     run = read_tracked(journal.path)
-    assert len(points(run)) == 6
+    assert len(points(run)) == 7
     assert [path.name for path in run.files] == ["details.json", "suite.json", "suite_samples"]
     others = replace(SUITE.manifest, tracking_key="another")
     write_json(folder / "details.json", Details([], [], [], manifest=others))

@@ -1,7 +1,8 @@
 """A copied or moved project has its artifacts where it is; what is deleted in MLflow comes back."""
 
 import os
-from contextlib import chdir, suppress
+import shutil
+from contextlib import chdir, nullcontext, suppress
 from pathlib import Path
 
 import pytest
@@ -9,9 +10,11 @@ from mlflow import MlflowClient
 from mlflow.exceptions import MlflowException
 
 from pipelines.commands.tracking import main
+from pipelines.host.files import alone
 from pipelines.tracking import sync as tracking_sync
+from pipelines.tracking.journal import Journal
 from pipelines.tracking.store import Store, store_uri
-from pipelines.tracking.sync import Sync
+from pipelines.tracking.sync import Sync, sync_report
 from tests.support.mutants import rejects
 from tests.support.training import RUN, tracked_runs
 from tests.tracking.conftest import everything, manifest, on_disk, sync
@@ -107,6 +110,65 @@ def test_a_deleted_database_is_rebuilt_twice_as_once(original, project, capsys):
         os.utime(path, (1e9, 1e9))  # as after `dvc checkout`: figures have the times of their files
     main.callback()
     assert everything() == before
+
+
+def all_runs():
+    """Every run of the experiment in MLflow by its name, as (id, tags, metrics)."""
+    client = MlflowClient(store_uri())
+    key = client.get_experiment_by_name("smoke").experiment_id
+    runs = client.search_runs([key])
+    return {run.info.run_name: (run.info.run_id, run.data.tags, run.data.metrics) for run in runs}
+
+
+@rejects("sync.nest: known.id and old in names«→ and False»", "both trainings have the arm")
+@rejects("sync.nest: key = «key or→None or» (", "found by resume/ alone")
+@rejects("sync.nest: if kept«→ and not kept».exists()", "a second parent")
+def test_an_experiment_is_one_run_with_its_arms_in_which_the_trainings_are_nested(project):
+    main.callback()
+    main.callback()
+    runs = all_runs()
+    assert runs.keys() == {RUN, "smoke"}
+    (parent, tags, arms), (child, nested, figures) = runs["smoke"], runs[RUN]
+    assert nested["mlflow.parentRunId"] == parent and "arm" not in tags
+    assert arms == {f"over_seeds/{RUN}_bits_per_token": figures["bound/bits_per_token"]}
+    # another copy of the project sends a run of this name to the same store
+    client = MlflowClient(store_uri())
+    key = client.get_run(parent).info.experiment_id
+    client.create_run(key, tags={"record": "another", "arm": RUN}, run_name="theirs")
+    (theirs,) = client.search_runs([key], "tags.record = 'another'")
+    client.update_run(theirs.info.run_id, name=RUN)
+    # and this one trains it anew
+    journal = project / "checkpoints/smoke" / RUN / "tracking.jsonl"
+    journal.write_text(journal.read_text().replace(on_disk().key, "anew"))
+    sync()
+    sync_report("smoke")
+    shutil.rmtree("resume")  # in a clone
+    sync_report("smoke")
+    (new,) = client.search_runs([key], "tags.record = 'anew'")
+    assert len(client.search_runs([key], "attributes.run_name = 'smoke'")) == 1
+    assert (new.data.tags["mlflow.parentRunId"], new.data.tags["arm"]) == (parent, RUN)
+    assert client.get_run(child).info.run_name == f"{RUN} (replaced)"
+    assert "arm" not in client.get_run(child).data.tags
+    assert client.get_run(theirs.info.run_id).data.tags == theirs.data.tags | {
+        "mlflow.runName": RUN
+    }
+
+
+@rejects('sync.end_if_dead: .lock"«→.other»', "the lock of another folder", case="works")
+@pytest.mark.parametrize("training", ["works", "was killed"])
+def test_a_training_that_was_killed_outright_is_killed_in_mlflow(project, training):
+    dead = Journal(
+        project / "resume/smoke/free_k1_2/spec/tracking.jsonl",
+        **{"experiment": "smoke", "run_name": "free_k1_2", "started": 1},
+    )
+    dead.add_row({"step": 1, "tokens": 10, "ce_nats": 2.0})
+    at = dead.run.points[0].time
+    with alone(Path("resume/smoke/free_k1_2")) if training == "works" else nullcontext():
+        main.callback()
+    name = "free_k1_2" if training == "works" else "free_k1_2 KILLED"
+    ended = None if training == "works" else at
+    run = MlflowClient(store_uri()).get_run(all_runs()[name][0])
+    assert (run.info.end_time, name.endswith(run.info.status)) == (ended, ended is not None)
 
 
 def test_results_of_another_training_are_not_those_of_this_one(project):

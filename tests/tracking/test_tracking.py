@@ -4,28 +4,33 @@ import multiprocessing
 import os
 import shutil
 import sqlite3
+from contextlib import chdir
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
 from threading import Thread
+from unittest.mock import Mock
 
 import pytest
 from alembic.operations import Operations
+from mlflow import MlflowClient
 
+from pipelines.artifacts.run_spec import RunSpec
 from pipelines.commands.tracking import main
 from pipelines.host.errors import UserError
+from pipelines.tracking import sync as tracking_sync
 from pipelines.tracking.journal import Journal
-from pipelines.tracking.store import Store
-from pipelines.tracking.sync import Sync
+from pipelines.tracking.store import Store, run_pages, store_uri
+from pipelines.tracking.sync import Sync, sync_report, sync_stage
 from tests.support.mutants import rejects
-from tests.support.training import tracked_runs, train_run
-from tests.tracking.conftest import check_complete, everything, lost, on_disk, sync
+from tests.support.training import RUN, tracked_runs, train_run
+from tests.tracking.conftest import check_complete, everything, lost, on_disk, settings, sync
 
 
 def test_a_store_that_is_away_gets_everything_when_it_is_back(workspace, monkeypatch, capsys):
     with lost(monkeypatch, lambda n: True):
         _, rows = train_run()
     said = capsys.readouterr().err
-    assert said.count("does not answer (no answer); going on") == 1
-    assert "kept for MLflow; the run's next stage sends it" in said
+    assert said.count("is not up to date (no answer); going on") == said.count("MLflow") == 1
     main.callback()
     assert "1 runs are up to date" in capsys.readouterr().out
     check_complete(rows)
@@ -36,8 +41,70 @@ def test_a_store_whose_database_fails_is_one_line(workspace, capsys):
         database.execute("DROP TABLE latest_metrics")
     train_run()
     said = capsys.readouterr().err
-    assert said.count("does not answer ((sqlite3.OperationalError) no such table") == 1
+    assert said.count("is not up to date ((sqlite3.OperationalError) no such table") == 1
     assert "Traceback" not in said
+
+
+BAD_STORES = {
+    "sqlite:///": "names no file",
+    "sqlite:///:memory:": "names no file",
+    "sqlite:///away/x.db": "there is no folder .*away$",
+    "sqlite:///data": "data: this is a folder, not a database",
+    "sqlite:///params.yaml": "file is not a database",
+    "postgresql://me:secret@127.0.0.1/x": "postgresql://127.*package psycopg is missing",
+    "mysql://127.0.0.1/x": "the package mysqlclient is missing",
+    "nonsense://x": "nonsense",
+}
+
+
+@rejects(
+    "store.database: if «not→» path.parent.is_dir()", "a folder for a mistyped address", case="away"
+)
+@pytest.mark.parametrize("uri", BAD_STORES)
+def test_a_store_that_cannot_be_is_one_line_of_the_command(workspace, monkeypatch, uri):
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
+    with pytest.raises(UserError, match=BAD_STORES[uri]) as refused:
+        main.callback()
+    line = str(refused.value)
+    assert "\n" not in line and len(line) < 400 and "secret" not in line
+    assert not Path("away").exists()
+
+
+@rejects("live.Tracking.try_to_sync: except «Exception→UserError»", "training ends with MLflow")
+def test_no_store_stops_a_stage_before_during_or_after_its_work(
+    original, project, monkeypatch, capsys
+):
+    """Training, evaluation, suite and report say one line each."""
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "postgresql://me@127.0.0.1/x")
+    stages = (train_run, lambda: sync_stage(RunSpec(settings(), RUN)), lambda: sync_report("smoke"))
+    for stage in stages:
+        stage()
+        said = capsys.readouterr().err
+        assert said.count("is not up to date (the package psycopg is missing here)") == 1
+        assert said.count("MLflow") == 1
+    assert run_pages("smoke") == {}
+
+
+@rejects("sync.sync_all: except «FilesNotTaken→ZeroDivisionError»", "the other runs wait, too")
+def test_files_for_a_bucket_that_has_no_client_here_hold_nothing_else_up(
+    original, project, monkeypatch, capsys
+):
+    with chdir(original):  # the copy's database is not open yet
+        before = everything()
+    Path("mlflow.db").unlink()
+    monkeypatch.setattr(tracking_sync, "is_local_uri", lambda place: False)
+    failing = ModuleNotFoundError("No module named 'boto3'", name="boto3")
+    monkeypatch.setattr(MlflowClient, "log_artifact", Mock(side_effect=failing))
+    later = Journal(project / "sweeps/s/tracking.jsonl", experiment="smoke", run_name="z sweep")
+    with pytest.raises(UserError, match=r"files for file.*the package boto3 is missing here"):
+        main.callback()
+    runs = {run.info.run_name: run for run in tracked_runs()[1]}
+    assert runs["z sweep"].data.tags["record"] == later.run.key
+    MlflowClient(store_uri()).delete_run(runs["z sweep"].info.run_id)
+    files = {tag: value for tag, value in before["tags"].items() if tag.startswith("file.")}
+    assert everything() == before | {"tags": dict(before["tags"].items() - files.items())}
+    sync_stage(RunSpec(settings(), RUN))
+    assert capsys.readouterr().err.count("is not up to date (files for file") == 1
 
 
 class Broken(BaseHTTPRequestHandler):
@@ -64,7 +131,7 @@ def test_a_server_that_refuses_or_hangs_does_not_stop_training(workspace, monkey
         if way == "answers 500":
             server.shutdown()
     said = capsys.readouterr().err
-    assert said.count("does not answer") == 1 and "kept for MLflow" in said
+    assert said.count("is not up to date") == said.count("MLflow at") == 1
     assert len(rows) == 20
 
 
@@ -136,17 +203,6 @@ def test_two_processes_at_once_send_everything_once(workspace, monkeypatch):
     check_complete(rows)
 
 
-@rejects(
-    "store.Store.__init__: and «not →»self.database.parent",
-    "a folder is made for a mistyped address",
-)
-def test_no_folder_is_made_for_a_database(tmp_path, monkeypatch):
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/no/mlflow.db")
-    with pytest.raises(UserError, match=f"there is no folder {tmp_path}/no$"):
-        Store()
-    assert not [*tmp_path.iterdir()]
-
-
 def test_a_kill_while_the_store_is_made_leaves_none(tmp_path, monkeypatch):
     """MLflow makes its tables in many steps, and cannot go on from any but the last. The name may
     have options for SQLite's driver.
@@ -163,7 +219,7 @@ def test_a_kill_while_the_store_is_made_leaves_none(tmp_path, monkeypatch):
     plain = Operations.add_column
     with monkeypatch.context() as patch:
         patch.setattr(Operations, "add_column", add_column)
-        process = multiprocessing.get_context("fork").Process(target=Store)
+        process = multiprocessing.get_context("fork").Process(target=lambda: Store().client)
         process.start()
         process.join()
     assert process.exitcode == 9
