@@ -91,10 +91,10 @@ def add_arms(parent: Tracked, runs: Iterable[Tracked]) -> None:
     over seeds, and the sample standard deviation of several.
     """
     seeds: dict[str, list[Point]] = defaultdict(list)
-    for run in runs:
+    for run in (run for run in runs if "kind" in run.tags):  # else a journal of before
         final = {p.key: p for p in run.points if p.key.startswith("bound/")}  # budgets grow
         for key, point in final.items():
-            seeds[f"{run.tags.get('arm')}_{key.removeprefix('bound/')}"].append(point)
+            seeds[f"{run.tags['arm']}_{key.removeprefix('bound/')}"].append(point)
     for name, points in seeds.items():
         values = [point.value for point in points]
         figures = {name: fmean(values)}

@@ -47,14 +47,14 @@ BOUND_SECTION = "bound"
 BOUND_METRICS = ("bound/bits_per_token", "bound/bits_per_byte")
 MLFLOW_SECTIONS = ("Model metrics", "System metrics")  # which a view has to have
 ARM_COLUMNS = {  # with their widths in pixels
-    "params.`arm`": 110,
-    "params.`kappa_bits`": 85,
-    "params.`tokens`": 95,
-    "params.`seed`": 60,
-    "metrics.`bound/bits_per_token`": 175,
-    "metrics.`bound/bits_per_byte`": 175,
-    "metrics.`eval/bound_error_bits_per_token`": 200,
-    "metrics.`eval/use_bits_per_token`": 170,
+    "params.`arm`": 95,
+    "params.`kappa_bits`": 80,
+    "params.`tokens`": 90,
+    "params.`seed`": 55,
+    "metrics.`bound/bits_per_token`": 150,
+    "metrics.`bound/bits_per_byte`": 150,
+    "metrics.`eval/bound_error_bits_per_token`": 130,
+    "metrics.`eval/use_bits_per_token`": 130,
 }
 
 

@@ -46,7 +46,7 @@ def points(run):
 def test_arms_are_compared_by_their_final_bounds_over_seeds():
     runs = []
     for arm, seed, nll in (("a", 0, 1.0), ("a", 1, 2.0), ("b", 0, 3.0)):
-        run = replace(a_run(), tags={"arm": arm}, points=[])
+        run = replace(a_run(), tags={"arm": arm, "kind": ""}, points=[])
         figures = Figures(nll=Estimate(nll, 0.1))
         add_evaluation(run, replace(EVALUATION, bits_per_token=figures), {}, seed)
         runs.append(run)
