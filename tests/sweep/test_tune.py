@@ -145,7 +145,7 @@ def test_tune_is_told_what_the_sweep_says(machine, monkeypatch, tmp_path, concur
     ((train,), told) = made.call_args
     train({"trial": "baseline_seed_1"})
     log = folder / "baseline_seed_1/log.txt"
-    assert run.call_args.args == (plan.trials["baseline_seed_1"], "parent", log)
+    assert run.call_args.args == (plan.trials["baseline_seed_1"], "parent", log, "baseline")
     assert told["tune_config"].max_concurrent_trials == expected
     assert told["tune_config"].scheduler._reduction_factor == 3
     assert told["run_config"].failure_config.max_failures == 7
