@@ -24,6 +24,7 @@ from pipelines.host.console import say
 from pipelines.host.errors import UserError
 
 os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+os.environ.setdefault("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "true")  # of the wrong pages
 # a server that hangs holds up the end of a stage by this long, at most twice
 os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "10")
 os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
