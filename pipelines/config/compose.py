@@ -186,6 +186,6 @@ def compose_valid(overrides: Sequence[str]) -> DictConfig:
 
 def main(overrides: Sequence[str]) -> None:
     config = compose_valid(overrides)
-    with pipeline_alone():
+    with pipeline_alone(what="ftlab compose"):
         write_params(config)
     keep_other_experiments()

@@ -11,7 +11,7 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from datetime import datetime
 from fcntl import LOCK_EX, LOCK_NB, flock
 from pathlib import Path
@@ -27,7 +27,8 @@ from pipelines.host.files import has_flock, lock_file
 DVC_TMP = Path(".dvc/tmp")
 REPRO_LOCK, REPRO_PID = DVC_TMP / "repro.lock", DVC_TMP / "repro.pid"
 RWLOCK, LOCKFILE = DVC_TMP / "rwlock", Path("dvc.lock")
-DVC_LOCKS = (DVC_TMP / "lock", DVC_TMP / "rwlock.lock")
+EXPERIMENTS = DVC_TMP / "exps"
+DVC_LOCKS = (DVC_TMP / "lock", DVC_TMP / "rwlock.lock", EXPERIMENTS / "rwlock.lock")
 DAMAGED = DVC_TMP / "dvc.lock.damaged"
 CLOCK_SECONDS = 5.0  # by which a process's start and a file's time may disagree
 CONFLICT = re.compile(rb"^(<{7}|={7}|>{7})( |$)", re.MULTILINE)
@@ -98,11 +99,12 @@ def configure(folder: Path, option: str) -> bool:
 
 
 @contextmanager
-def pipeline_alone(wait: bool = True) -> Iterator[int]:
-    """Hold this folder's pipeline as soon as no other `make repro` and no DVC command works in it.
-    Yields the lock's file descriptor; the lock is held for as long as any process has it open.
+def pipeline_alone(wait: bool = True, what: str = "make repro") -> Iterator[int]:
+    """Hold this folder's pipeline as soon as no other command of ours or of DVC works in it. Yields
+    the lock's file descriptor; the lock is held for as long as any process has it open.
 
-    Names who is at work while it waits. Without ``wait``, raises UserError if anybody is.
+    Names who is at work while it waits, once; others see this command as ``what``. Without
+    ``wait``, raises UserError if anybody is.
     """
     DVC_TMP.mkdir(parents=True, exist_ok=True)
     said = ""
@@ -112,15 +114,33 @@ def pipeline_alone(wait: bool = True) -> Iterator[int]:
                 raise UserError(
                     f"{who} is at work in this folder; run this again when it has ended"
                 )
-            if who != said:
+            if who.partition(",")[0] != said:  # its number; what stage it runs changes
                 say(f"waiting for {who}, which is at work in this folder")
-            said = who
+            said = who.partition(",")[0]
             sleep(1)
-        REPRO_PID.write_text(str(os.getpid()), encoding="utf-8")
+        REPRO_PID.write_text(f"{os.getpid()} {what}", encoding="utf-8")
         try:
-            yield file.fileno()
+            with no_experiments(what):
+                yield file.fileno()
         finally:
             REPRO_PID.unlink(missing_ok=True)
+
+
+@contextmanager
+def no_experiments(what: str) -> Iterator[None]:
+    """Let no `dvc exp run` begin: at first it sets aside what git does not have, params.yaml, too.
+    DVC then names this process, as one that has its workspace.
+    """
+    from dvc.exceptions import DvcException  # a second to import
+    from dvc.fs import localfs
+    from dvc.rwlock import rwlock
+
+    EXPERIMENTS.mkdir(exist_ok=True)
+    workspace = rwlock(str(EXPERIMENTS), localfs, what, [], ["workspace"], uses_hardlinks())
+    with ExitStack() as held:
+        with suppress(DvcException):  # the notes are damaged, or name a killed one's number
+            held.enter_context(workspace)
+        yield
 
 
 def acquire(file: BinaryIO) -> str:
@@ -129,8 +149,8 @@ def acquire(file: BinaryIO) -> str:
         flock(file, LOCK_EX | LOCK_NB)
     except BlockingIOError:
         with suppress(OSError, ValueError, psutil.Error):
-            pid = int(REPRO_PID.read_text(encoding="utf-8"))
-            return describe_process("make repro", named_process(REPRO_PID, pid))
+            pid, _, what = REPRO_PID.read_text(encoding="utf-8").partition(" ")
+            return describe_process(what or "make repro", named_process(REPRO_PID, int(pid)))
         return left_running(file.name)
     return ""
 
@@ -259,10 +279,9 @@ def repair() -> None:
 
 
 def uses_hardlinks() -> bool:
-    from dvc.repo import Repo
+    from dvc.config import Config
 
-    with Repo(".") as repo:
-        return bool(repo.config["core"].get("hardlink_lock"))
+    return bool(Config(str(DVC_TMP.parent))["core"].get("hardlink_lock"))
 
 
 def is_json(path: Path) -> bool:

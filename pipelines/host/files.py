@@ -109,7 +109,7 @@ def lock_file(path: Path) -> Path:
     """The file to lock for ``path``: itself, or where its storage cannot lock files one of this
     machine, so that commands on other machines are not noticed.
     """
-    if has_flock(path.parent):
+    if not path.parent.is_dir() or has_flock(path.parent):
         return path
     name = sha256(str(path.resolve()).encode()).hexdigest()[:16]
     return Path(f"/tmp/ftlab-{os.getuid()}-{name}.lock")

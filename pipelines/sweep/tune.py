@@ -96,7 +96,7 @@ def main(overrides: Sequence[str]) -> None:
     check_ray()
     plan, config = compose_plan(chosen[0].removeprefix("sweep="), others)
     check_replaceable(best_path(plan.name), plan.name)
-    with pipeline_alone():
+    with pipeline_alone(what="ftlab sweep"):
         repair()
         write_params(config)
         tokens = f"tokenize@{plan.first.run.data}"

@@ -22,6 +22,7 @@ from sqlalchemy.engine import make_url
 
 from pipelines.host.console import say
 from pipelines.host.errors import UserError
+from pipelines.host.files import lock_file
 
 os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
 os.environ.setdefault("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "true")  # of the wrong pages
@@ -127,7 +128,7 @@ class Store:
     def one_at_a_time(self) -> Any:
         """Let one process at a time into a local store where two would break it."""
         path = database(self.uri)
-        return FileLock(f"{path}.lock") if path else nullcontext()
+        return FileLock(lock_file(Path(f"{path}.lock"))) if path else nullcontext()
 
     @contextmanager
     def answering(self) -> Iterator[None]:

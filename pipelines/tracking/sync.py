@@ -37,7 +37,7 @@ from pipelines.config.load import load_experiment
 from pipelines.config.schema import Experiment
 from pipelines.host.console import say
 from pipelines.host.errors import UserError
-from pipelines.host.files import published_journal, resume_folder, write_file
+from pipelines.host.files import lock_file, published_journal, resume_folder, write_file
 from pipelines.tracking.journal import (
     STATEMENT,
     WHAT_IS_COMPARED,
@@ -148,7 +148,7 @@ class Sync:
         """
         lock = resume_folder(run.experiment, f"{run.run_name}.tracking.lock")
         lock.parent.mkdir(parents=True, exist_ok=True)
-        with FileLock(lock):
+        with FileLock(lock_file(lock)):
             # Taken out, and put back only at the end: what MLflow has is asked anew after a failure
             known = self.known.pop(run.key, None)
             experiment_id = self.store.experiment_id(run.experiment)

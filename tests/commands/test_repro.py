@@ -47,6 +47,9 @@ def test_a_second_one_is_refused_with_the_name_of_the_first(folder):
     words = rf"^make repro \({ME}\) is at work in this folder; run this again when it has ended$"
     with pipeline_alone(), pytest.raises(UserError, match=words), pipeline_alone(wait=False):
         raise AssertionError("both are at work")
+    words = rf"^ftlab sweep \({ME}\) is"
+    with pipeline_alone(what="ftlab sweep"), pytest.raises(UserError, match=words):
+        pipeline_alone(wait=False).__enter__()
     with pipeline_alone(wait=False):
         pass
 
@@ -113,7 +116,9 @@ def test_nothing_is_composed_while_another_is_at_work(conf, monkeypatch):
     assert not Path("params.yaml").exists()
 
 
-@rejects("compose.main: «with pipeline_alone():→if True:»", "composed beside make repro")
+@rejects(
+    'compose.main: «with pipeline_alone(what="ftlab compose"):→if True:»', "composed in between"
+)
 def test_compose_waits_for_its_turn_too(conf, monkeypatch):
     monkeypatch.setattr(dvc, "sleep", lambda _: 1 / 0)
     with pipeline_alone(), pytest.raises(ZeroDivisionError):

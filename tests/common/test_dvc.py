@@ -10,13 +10,17 @@ import shutil
 import subprocess
 import sys
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 import psutil
 import pytest
 import yaml
 from dvc.exceptions import DvcException
+from dvc.fs import localfs
+from dvc.lock import LockError
 from dvc.repo import Repo
+from dvc.rwlock import rwlock
 
 from pipelines.host import dvc, files
 from pipelines.host.dvc import (
@@ -159,6 +163,18 @@ def test_what_a_killed_make_repro_has_left_is_named_with_how_to_stop_it(tmp_path
         with pytest.raises(UserError, match=words), pipeline_alone(wait=False):
             pass
     left.wait()
+
+
+@rejects(
+    "dvc.pipeline_alone: «with no_experiments(what):→if True:»", "dvc exp run beside make repro"
+)
+def test_no_dvc_exp_run_begins_while_the_pipeline_is_held(pipeline):
+    """It would set params.yaml aside, which stages at work read."""
+    begins = partial(rwlock, str(dvc.EXPERIMENTS), localfs, "dvc exp run", [], ["workspace"], False)
+    with pipeline_alone(), pytest.raises(LockError, match=rf"PID {os.getpid()}\): make repro"):
+        begins().__enter__()
+    with begins(), pipeline_alone():
+        pass
 
 
 def test_storage_without_flock_takes_locks_of_this_machine(pipeline, tmp_path, monkeypatch, capsys):

@@ -13,10 +13,10 @@ SECOND = """# @package _global_
 defaults: [{/data: [coin]}, {/model: [coin_small]}, {override /suite: none}]
 name: second
 runs:
-  only: {data: coin, model: coin_small, kappa_bits: null, tokens: 1_280, seed: 0}
+  only: {data: coin, model: coin_small, kappa_bits: null, tokens: 2_560, seed: 0}
 data: {coin: {train_sequences: 100, validation_sequences: 20}}
-models: {coin_small: {architecture: {context: 8}, optim: {batch_size: 8, warmup_steps: 2}}}
-evaluation: {tokens: 80, batch_tokens: 80, groups: 2, group_size: 5, probe_sequences: 8}
+models: {coin_small: {optim: {batch_size: 8, warmup_steps: 2}}}
+evaluation: {tokens: 640, batch_tokens: 640, groups: 2, group_size: 5, probe_sequences: 8}
 """
 
 
