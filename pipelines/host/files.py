@@ -130,6 +130,11 @@ def check_content(path: Path) -> None:
             )
 
 
+def lock_of(target: Path) -> FileLock:
+    """The lock that a process holds while it is ``alone`` with ``target``."""
+    return FileLock(lock_file(target.with_name(f".{target.name}.lock")))
+
+
 @contextmanager
 def alone(target: Path) -> Iterator[None]:
     """Let one process at a time write ``target``.
@@ -138,7 +143,7 @@ def alone(target: Path) -> Iterator[None]:
     waits here.
     """
     target.parent.mkdir(parents=True, exist_ok=True)
-    lock = FileLock(lock_file(target.with_name(f".{target.name}.lock")))
+    lock = lock_of(target)
     try:
         lock.acquire(timeout=0)
     except Timeout:

@@ -37,7 +37,13 @@ from pipelines.config.load import load_experiment
 from pipelines.config.schema import Experiment
 from pipelines.host.console import say
 from pipelines.host.errors import UserError
-from pipelines.host.files import lock_file, published_journal, resume_folder, write_file
+from pipelines.host.files import (
+    lock_file,
+    lock_of,
+    published_journal,
+    resume_folder,
+    write_file,
+)
 from pipelines.tracking.journal import (
     STATEMENT,
     WHAT_IS_COMPARED,
@@ -271,7 +277,7 @@ def nest(sync: Sync, runs: list[Tracked], others: set[str]) -> None:
     keys of further runs that are on disk.
     """
     name = runs[0].experiment
-    with FileLock(resume_folder(name, "tracking.lock")):
+    with FileLock(lock_file(resume_folder(name, "tracking.lock"))):
         experiment_id = sync.store.experiment_id(name)
         found = sync.client.search_runs([experiment_id])
         ids = {run.info.run_id: run for run in found}
@@ -319,7 +325,7 @@ def label(run: Tracked, experiment: Experiment) -> None:
 
 def end_if_dead(path: Path, run: Tracked) -> None:
     """Note the end of a training that was killed outright: nobody holds the lock of its folder."""
-    lock = FileLock(f"{resume_folder(run.experiment, run.run_name)}.lock")
+    lock = lock_of(resume_folder(run.experiment, run.run_name))
     with suppress(OSError, NotImplementedError), lock.acquire(timeout=0):  # Timeout is an OSError
         at = max((point.time for point in run.points), default=run.started)
         Journal(path).append(status="KILLED", time=at)
