@@ -2,6 +2,7 @@
 
 import io
 import logging
+import re
 from types import SimpleNamespace
 from unittest.mock import Mock
 
@@ -9,6 +10,7 @@ import lm_eval
 import pytest
 
 from pipelines.host.errors import UserError
+from pipelines.host.files import ROOT
 from pipelines.suite import task_index
 from pipelines.suite.task_index import (
     check_file,
@@ -65,6 +67,14 @@ def test_a_file_that_was_not_read_is_named_with_the_reason(own_tasks):
         f": {folder}/late.yml is not read, since its name does not end in .yaml"
     )
     assert unread_file("mine") == ""
+
+
+def test_only_public_names_of_the_harness_are_used():
+    """Their modules, what is imported from them, and attributes of its tasks and entries."""
+    module = r"from lm_eval\S*(?: import .*\b|\.)_[a-z]"
+    private = re.compile(module + r"|\b(?:task|entry|leaf|lm_eval)\._(?!_)")
+    for path in (ROOT / "pipelines/suite").glob("*.py"):
+        assert not private.findall(path.read_text()), path
 
 
 def test_the_harness_is_silent_and_its_bars_leave_nothing(monkeypatch):
