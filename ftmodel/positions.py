@@ -89,8 +89,14 @@ class Positions:
         padding and tokens, has n more positions, counted as if they were tokens.
 
         Raises ValueError if both are given, if documents follow a cache, whose rows hold one
-        document each, or if a shape does not fit ``tokens``.
+        document each, if a shape does not fit ``tokens``, or if a row without padding is longer
+        than the context.
         """
+        if padding is None and start + tokens.shape[1] > config.context:
+            raise ValueError(
+                f"tokens: a row of {start + tokens.shape[1]} exceeds the context of "
+                f"{config.context} that the model is made for"
+            )
         if documents is not None and padding is not None:
             raise ValueError("rows of several documents are packed, not padded")
         if documents is not None and start:

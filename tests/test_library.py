@@ -9,10 +9,12 @@ import torch
 
 import ftmodel
 from ftmodel import (
+    Noise,
     encode,
     exact_nll,
     filtering_bound,
     from_prior,
+    generate,
     latent_bounds,
     new_cache,
     score_answers,
@@ -57,9 +59,17 @@ INPUTS = torch.zeros(2, 5, dtype=torch.long)
 NOISE = torch.zeros(2, 5, 3)
 
 
-def scored(model, draws, lengths=INPUTS[:, 0] + 1):
+OUTSIDE = torch.linspace(-1, 0.5, 30).view(2, 5, 3)
+LONG = torch.zeros(2, 17, dtype=torch.long)
+
+
+def scored(model, draws, lengths=INPUTS[:, 0] + 1, prompts=INPUTS):
     """Two answers of one token to prompts of five."""
-    return score_answers(model, INPUTS, None, INPUTS[:, :1], lengths, INPUTS[:, 0], draws)
+    return score_answers(model, prompts, None, INPUTS[:, :1], lengths, INPUTS[:, 0], draws)
+
+
+def generated(model, prompt, **more):
+    return generate(model, prompt, 1, generator=torch.Generator(), **more)
 
 
 WRONG = {
@@ -90,6 +100,29 @@ WRONG = {
         lambda free, _: filtering_bound(free, INPUTS, INPUTS, 2, lambda: NOISE[:, :1])
     ),
     r"noise: .*\(5, 3\)": lambda free, _: latent_bounds(free, INPUTS, INPUTS, 2, lambda: NOISE[0]),
+    "noise: from -1 to 0.5, not uniform on": lambda free, _: free(INPUTS, OUTSIDE),
+    "noise: from 0 to 1, ": lambda free, _: training_loss(
+        free, INPUTS, INPUTS, NOISE.index_fill(1, INPUTS[0, :1], 1.0), 0.5
+    ),
+    "noise: from nan": lambda free, _: encode(free, INPUTS, NOISE / 0),
+    "noise: from -1": lambda free, _: from_prior(free, INPUTS, OUTSIDE),
+    "noise: from -1 ": lambda free, _: filtering_bound(free, INPUTS, INPUTS, 2, lambda: OUTSIDE),
+    "noise: from -1 t": lambda free, _: latent_bounds(free, INPUTS, INPUTS, 2, lambda: OUTSIDE),
+    "noise: from -1 to": lambda free, _: generated(free, INPUTS, z=Noise(OUTSIDE)),
+    "draws: from -1": lambda free, _: scored(free, [OUTSIDE]),
+    "tokens: .*no token": lambda free, _: free(INPUTS[:, :0], NOISE[:, :0]),
+    "tokens: .*no token$": lambda _, baseline: exact_nll(baseline, INPUTS[:0], INPUTS[:0]),
+    r"prompt: .*\(2, 0\), not": lambda free, _: generated(free, INPUTS[:, :0]),
+    r"prompt: .*\(5,\), not": lambda _, baseline: generated(baseline, INPUTS[0]),
+    "padding: .*keep a token": lambda free, _: generated(free, INPUTS, padding=INPUTS[:, 0] + 5),
+    "prompts and answers: .*at least": lambda free, _: scored(free, [NOISE], prompts=INPUTS[:, :0]),
+    "tokens: a row of 17 exceeds the context of 16": lambda free, _: training_loss(
+        free, LONG, LONG, torch.zeros(2, 17, 3), 0.5
+    ),
+    "tokens: a row of 17": lambda _, baseline: exact_nll(baseline, LONG, LONG),
+    "tokens: a row of 20": lambda _, baseline: [
+        baseline(LONG[:, :10], cache=cache) for cache in [new_cache(baseline.config, 20)] * 2
+    ],
     "draws: a baseline": lambda _, baseline: scored(baseline, [NOISE]),
     "draws: .*not None": lambda free, _: scored(free, None),
     r"draws: .*\(2, 4, 3\), not \(2, 5, 3\)": lambda free, _: scored(free, [NOISE[:, 1:]]),
@@ -101,6 +134,16 @@ WRONG = {
 }
 
 
+@rejects(
+    "noise.check_uniform: (low >= 0 «and high < 1→»)",
+    "noise of 1 taken",
+    case="noise: from 0 to 1, ",
+)
+@rejects(
+    "positions.Positions.of: «start + tokens.shape[1]→tokens.shape[1]» > config.context",
+    "a cache longer than the context",
+    case="tokens: a row of 20",
+)
 @rejects("positions.check_like: «shape != shape→dim() != len(shape)»", "arguments are broadcast")
 @pytest.mark.parametrize(("message", "call"), WRONG.items(), ids=WRONG)
 def test_what_does_not_fit_is_named(make_model, message, call):
@@ -110,3 +153,12 @@ def test_what_does_not_fit_is_named(make_model, message, call):
     except Exception as error:
         said = f"{type(error).__name__}: {error}"
     assert re.search(f"^ValueError: {message}", said)
+
+
+def test_compiled_code_does_not_read_noise(make_model):
+    """It would break its graph; on a GPU only a model's first noise is read."""
+    model = make_model()
+    graph = torch.compile(model, backend="eager", fullgraph=True)
+    assert graph(INPUTS, NOISE).hidden.shape == (2, 5, 16)
+    assert not model.noise_checked
+    assert model(INPUTS, NOISE).hidden.shape == (2, 5, 16) and model.noise_checked

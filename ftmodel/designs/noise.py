@@ -60,3 +60,23 @@ class Draws:
         if last is None:
             return kept
         return torch.where(self.keep.cumprod(1).bool(), last[:, None], kept)
+
+
+def check_uniform(noise: Tensor, name: str = "noise") -> None:
+    """Raise ValueError unless all of ``noise`` lies on [0, 1): ``torch.randn``'s would set 70 % of
+    the bits of z.
+    """
+    low, high = noise.aminmax()
+    if not (low >= 0 and high < 1):  # so written, NaN is refused, too
+        raise ValueError(
+            f"{name}: from {low:.3g} to {high:.3g}, not uniform on [0, 1) like torch.rand's"
+        )
+
+
+def readable(noise: Tensor) -> bool:
+    """Whether the numbers of ``noise`` can be read here: not in compiled code or a CUDA graph, and
+    not those of a fake tensor, which only counts.
+    """
+    if torch.compiler.is_compiling() or not noise.numel() or type(noise) is not Tensor:
+        return False
+    return noise.is_cpu or (noise.is_cuda and not torch.cuda.is_current_stream_capturing())

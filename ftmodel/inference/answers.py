@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from ftmodel.cache import LayerCache, new_cache
-from ftmodel.designs.noise import Draws
+from ftmodel.designs.noise import Draws, check_uniform, readable
 from ftmodel.inference.latent_source import draws_of_new_tokens, prompt_codes
 from ftmodel.inference.passes import upper_from_prior
 from ftmodel.model.free_transformer import FreeTransformer, check_noise
@@ -125,6 +125,9 @@ def score_answers(
     p, device = prompts.shape[1], prompts.device
     padding = padding.to(device) if padding is not None and padding.any() else None
     answers, lengths, rows = answers.to(device), lengths.to(device), rows.to(device)
+    if not prompts.numel() or not answers.numel():
+        shapes = f"{tuple(prompts.shape)} and {tuple(answers.shape)}"
+        raise ValueError(f"prompts and answers: {shapes}, each needs at least one token")
     for name, x in (("lengths", lengths), ("rows", rows)):
         check_like(name, x, (len(answers),), prompts)
     if draws is not None and model.noise_source is None:
@@ -135,7 +138,7 @@ def score_answers(
         given: Iterable[Tensor | None] = [None] if draws is None else draws
         for noise in given:
             of_prompt = None if noise is None else noise[:, :p].to(device)
-            check_noise(model, prompts, of_prompt)
+            check_noise(model, prompts, of_prompt, values=padding is None)
             lower = read(None if of_prompt is None else Draws(of_prompt))
             hidden.append(lower.predict(None, None))
     else:
@@ -146,6 +149,11 @@ def score_answers(
         for draw in draws:
             noise = draw.to(device)
             check_like("draws", noise, (len(o), p + answers.shape[1] - 1, o.shape[-1]), o)
+            if readable(noise) and (noise.is_cpu or not hidden):
+                index = torch.arange(noise.shape[1], device=device)
+                check_uniform(
+                    noise if padding is None else noise[index >= padding[:, None]], "draws"
+                )
             drawn = Draws(noise)
             codes = prompt_codes(model, prompts, drawn[:, :p], lower.x, o, lower.at)
             rest = draws_of_new_tokens(model, drawn[:, p:], codes, padding)

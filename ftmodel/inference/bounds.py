@@ -124,6 +124,7 @@ def checked(
     check_like("targets", targets, inputs.shape, inputs)
     if model.latent is None:
         raise ValueError("model: a baseline has no bound, its NLL is exact")
+    model.noise_checked = False  # the first of each bound is, on a GPU too
 
     def drawn() -> Tensor:
         noise = draw()

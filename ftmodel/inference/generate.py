@@ -11,7 +11,7 @@ import torch
 from torch import Generator, Tensor
 
 from ftmodel.cache import LayerCache, new_cache
-from ftmodel.designs.noise import Draws
+from ftmodel.designs.noise import Draws, check_uniform
 from ftmodel.inference.decoder import FastDecoder, PlainDecoder, RoundedWeights, make_decoder
 from ftmodel.inference.latent_source import (
     Codes,
@@ -129,13 +129,13 @@ def generate(
         rounded: this model's rounded weights, which replace its own for new tokens.
 
     Raises:
-        ValueError: the sequences would not fit the model's context, the temperature is negative,
-            ``z`` does not fit the model, the batch or ``generator``, there is not one generator
-            for each row, ``rounded`` weights do not fit the model, or no token can be drawn:
-            logits are NaN or, divided by a temperature above 0, +∞ or all −∞.
+        ValueError: a prompt is empty, the sequences would not fit the model's context, the
+            temperature is negative, ``z`` does not fit the model, the batch or ``generator``, there
+            is not one generator for each row, ``rounded`` weights do not fit the model, or no token
+            can be drawn: logits are NaN or, divided by a temperature above 0, +∞ or all −∞.
     """
-    b, p = prompt.shape
     check_arguments(model, prompt, n_new, generator, z, temperature, padding)
+    b, p = prompt.shape
     active, hidden = prefill(model, prompt, n_new, generator, z, temperature, padding, rounded)
     tokens = torch.cat((prompt, prompt.new_empty(b, n_new)), dim=1).long()
     vocabulary = model.readout.out_features
@@ -172,8 +172,14 @@ def check_arguments(
     padding: Tensor | None,
 ) -> None:
     """Raise ValueError if ``generate`` cannot run with these arguments."""
+    if prompt.dim() != 2 or not prompt.numel():
+        raise ValueError(
+            f"prompt: its shape is {tuple(prompt.shape)}, not (B, P) with at least one token"
+        )
     rows, longest = prompt.shape
     if padding is not None:
+        if not 0 <= int(padding.min()) <= int(padding.max()) < longest:
+            raise ValueError(f"padding: a prompt of {longest} positions must keep a token")
         longest -= int(padding.min())
     if n_new < 0:
         raise ValueError(f"n_new: {n_new} is negative")
@@ -215,7 +221,13 @@ def prefill(
         z_draws = z.draws((b, p + n_new, source.width), p, generator, padding)
         z_draws = z_draws.apply(lambda tensor: tensor.to(device))
         prompt_draws = z_draws[:, :p]
-        check_noise(model, prompt, prompt_draws.noise)
+        if isinstance(z, Noise) and z.codes is None:  # at padding it may be anything
+            values = z.values
+            if padding is not None:
+                index = torch.arange(values.shape[1], device=values.device)
+                values = values[index >= padding.to(values.device)[:, None]]
+            check_uniform(values)
+        check_noise(model, prompt, prompt_draws.noise, values=False)
     token_draws = draw_uniform(generator, b, n_new).to(device) if temperature else None
     cache = new_cache(model.config, p + n_new)
     at = model.positions(prompt, padding=padding)

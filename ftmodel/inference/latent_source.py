@@ -120,9 +120,9 @@ class Codes(LatentSource):
 
 @dataclass(frozen=True)
 class Noise(LatentSource):
-    """Given noise (B, T, H) for the prompt and the new tokens. The last position may be missing,
-    and padding may hold any number. With ``codes`` (B, T), positions have that z instead, also in
-    the prompt: all positions, or the ``given`` ones (B, T).
+    """Given noise (B, T, H), uniform on [0, 1), for the prompt and the new tokens. The last
+    position may be missing, and padding may hold any number. With ``codes`` (B, T), positions have
+    that z instead, also in the prompt: all positions, or the ``given`` ones (B, T).
     """
 
     values: Tensor

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from ftmodel.cache import LayerCache, cached
 from ftmodel.config import ModelConfig
 from ftmodel.designs.injection import INJECTIONS
-from ftmodel.designs.noise import Draws, NoiseSource
+from ftmodel.designs.noise import Draws, NoiseSource, check_uniform, readable
 from ftmodel.designs.random_prefix import RandomPrefix
 from ftmodel.designs.sharing import at_starts, only_starts, token_before
 from ftmodel.model.latent import Latent
@@ -54,6 +54,7 @@ class FreeTransformer(nn.Module):
             self.readout.weight = self.embedding.weight
         n = config.random_prefix
         self.prefix = RandomPrefix(n, config.d_model) if n else None
+        self.noise_checked = False  # on a GPU only the first noise is
         draw_weights(self, config)
 
     @property
@@ -177,11 +178,19 @@ def draw_weights(model: nn.Module, config: ModelConfig) -> None:
 
 
 def check_noise(
-    model: FreeTransformer, tokens: Tensor, noise: Tensor | None, past: int = 0
+    model: FreeTransformer,
+    tokens: Tensor,
+    noise: Tensor | None,
+    past: int = 0,
+    values: bool = True,
 ) -> None:
     """Raise ValueError unless ``noise`` (B, T, width) is what the model's noise source takes for
-    tokens (B, T) after ``past`` tokens in a cache. A model without a source takes None.
+    tokens (B, T), at least one, after ``past`` tokens in a cache. A model without a source takes
+    None. ``values`` says whether numbers outside [0, 1) are refused, too: on a CPU all of them, on
+    a GPU a model's first noise alone, as reading it waits for the GPU.
     """
+    if not tokens.numel():
+        raise ValueError(f"tokens: {tuple(tokens.shape)} holds no token")
     source = model.noise_source
     if source is None:
         if noise is not None:
@@ -195,5 +204,8 @@ def check_noise(
     check_like("noise", noise, shape, tokens)
     if not noise.is_floating_point():
         raise ValueError(f"noise: its type is {noise.dtype}, not a floating-point one")
+    if values and readable(noise) and (noise.is_cpu or not model.noise_checked):
+        check_uniform(noise)
+        model.noise_checked = True
     if past:
         raise ValueError(f"cache: it holds {past} tokens, but {source.reader} from the first on")

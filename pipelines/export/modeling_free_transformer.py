@@ -20,6 +20,7 @@ from transformers.generation.configuration_utils import GenerationMode
 from transformers.modeling_outputs import CausalLMOutputWithPast
 
 from ftmodel.cache import LayerCache
+from ftmodel.designs.noise import check_uniform, readable
 from ftmodel.inference.passes import from_prior
 from ftmodel.layers import use_kernels
 from ftmodel.model.free_transformer import FreeTransformer
@@ -74,6 +75,8 @@ def uniform_noise(
             f"latent_noise must be ({end}, {bits}) or ({rows}, {end}, {bits}) or longer, "
             f"not {tuple(given.shape)}"
         )
+    if given.is_cpu and readable(given):
+        check_uniform(given, "latent_noise")
     if given.dim() == 3:
         return given[:, start:end].to(device).repeat_interleave(rows // len(given), dim=0)
     positions = torch.arange(start, end, device=device).expand(rows, -1)

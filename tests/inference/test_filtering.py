@@ -24,7 +24,7 @@ from ftmodel.inference.filtering import (
 from ftmodel.mapper import pack_bits
 from tests.support.enumeration import Exact, assert_near
 from tests.support.mutants import rejects
-from tests.support.passes import drawing, pinned_noise
+from tests.support.passes import drawing
 
 ROWS = 5000  # independent filters of one sequence
 FLOAT32 = {"atol": 1e-4, "rtol": 1e-5}  # sums in float64 of what a model gives in float32
@@ -218,7 +218,7 @@ def test_particles_are_resampled_below_half_their_effective_number(
         return torch.stack((1 - p, p), dim=-1).log()
 
     z = (torch.arange(particles) == 0).long()
-    draws = iter([*pinned_noise(z, 1)[:, None, None], torch.zeros(1, 1, 1)])
+    draws = iter([*(0.75 * (1 - z)).view(-1, 1, 1, 1), torch.zeros(1, 1, 1)])
     ones = torch.ones(1, 1, dtype=torch.long)
     bound = filtering_bound(Planted(2, one_and_x), ones, ones, particles, draws.__next__)
     assert bound.exp().item() == pytest.approx(particles / (0.9 * (1 + (particles - 1) * x)))
