@@ -191,7 +191,7 @@ def test_shared_noise_and_a_mask_are_counted_from_the_first_token_of_each_row():
     mask = torch.tensor([[0, 0, 0, 1], [1, 1, 1, 1]])
     padding = left_padding(mask, 2, 4)
     assert padding.tolist() == [3, 0]
-    noise = torch.arange(12.0).view(6, 2)
+    noise = torch.arange(12.0).view(6, 2) / 12
     found = uniform_noise(noise, (2, 3, 2), 1, padding, noise.device)  # positions 1, 2 and 3
     assert found[0, 2].equal(noise[0]) and found[1].equal(noise[1:4])
 
