@@ -205,7 +205,7 @@ def leaning(tokens, *_):
 
 
 def told(model, shards, data, **settings):
-    context = Context(model, shards, data, EvaluationConfig(**settings), CPU)
+    context = Context(model, shards, data, EvaluationConfig(**{"tokens": None} | settings), CPU)
     return hidden_causes.measure_label(context)
 
 
