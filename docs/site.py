@@ -18,12 +18,6 @@ def matching(patterns: tuple[str, ...]) -> list[str]:
     return [path.relative_to(ROOT).as_posix() for path in found]
 
 
-def titled(path: str) -> str | dict[str, str]:
-    """Title a README by its folder; other pages have their heading as title."""
-    *_, folder, file = ("", *path.split("/"))
-    return {folder.replace("_", " "): path} if folder and file == "README.md" else path
-
-
 def anchor(heading: str, separator: str) -> str:
     """The anchor of a heading, as GitHub names it."""
     return re.sub(r"[^\w -]", "", heading.lower()).replace(" ", separator)
@@ -42,7 +36,7 @@ def on_config(config: MkDocsConfig) -> None:
             else:
                 found = [path for path in matching((entry,)) if path not in named]
                 named.update(found)
-                result += [titled(path) for path in found]
+                result += found
         return result
 
     config.nav = expanded(config.nav or [])

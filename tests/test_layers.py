@@ -281,7 +281,10 @@ READS = {  # besides code
         "data/tokens/${item}",
         "tasks",
     },
-    "report": {"docs/paper", "docs/report.md", "results/${name}"},
+    "report": {
+        *("docs/glossary.md", "docs/measurement", "docs/measurement.md", "docs/paper"),
+        *("docs/report.md", "results/${name}"),
+    },
 }
 SETTINGS = {
     "data": {"data.${key}"},

@@ -62,6 +62,7 @@ class Manifest:
     tracking_key: str = ""  # tells apart two trainings of one specification
     git_revision: str = ""  # of the code that wrote the checkpoint
     device: str = ""  # that trained it
+    day: str = ""  # of UTC, such as 2026-11-28, on which this training began or went on
     parts: dict[str, str] = field(default_factory=dict)  # what spec_hash covers
     # the model that training began from: its `hf` or `run`, and `sha256` of its weights
     parent: dict[str, str] = field(default_factory=dict)

@@ -57,6 +57,16 @@ class Comparison(Difference):
         return NOT_DECIDED if self.may_be_loose else self.verdict
 
     @property
+    def one_seed(self) -> bool:
+        """Whether each arm has one seed, so that another seed may reverse the verdict."""
+        return len(self.arm.runs) == len(self.other.runs) == 1
+
+    @property
+    def counts(self) -> bool:
+        """Whether it reports a difference on several seeds, however loose the bounds are."""
+        return self.qualified_verdict in ("lower", "higher") and not self.one_seed
+
+    @property
     def words(self) -> str:
         """The threshold for the difference and the number of seeds, in words."""
         if isnan(self.threshold):

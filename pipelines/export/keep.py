@@ -26,7 +26,7 @@ from pipelines.config.load import PARAMS, load_experiment
 from pipelines.config.schema import Experiment
 from pipelines.host.errors import UserError, not_one_of
 from pipelines.host.files import check_writable, checkpoint_path
-from pipelines.report.blocks import Section, figures, markdown_of
+from pipelines.report.blocks import Section, Text, anchor, explained, figures, markdown_of
 from pipelines.report.expectation import outcome_blocks, question_blocks
 from pipelines.report.page import Report, report_on, save_figure
 from pipelines.tracking.sync import register_model
@@ -121,7 +121,10 @@ def content_of(report: Report, sections: list[Section], docs: str) -> str:
     """
     stated = [*question_blocks(report.stated), *outcome_blocks(report.stated)]
     parts = [markdown_of(stated)] if stated else []
-    parts += [f"## {each.title}\n\n{markdown_of(each.body)}" for each in sections]
+    for each in sections:
+        more = Text(f"[How to read it](../../docs/report.md#{anchor(each.title)})")
+        body = [explained(each.title)[0], more, *each.blocks]  # the rest is in git already
+        parts.append(f"## {each.title}\n\n{markdown_of(body)}")
     content = "\n\n".join(parts)
     return content.replace("](figures/", "](").replace("](../../docs/", f"]({docs}/")
 

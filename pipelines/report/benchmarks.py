@@ -177,6 +177,11 @@ class Score:
 
     @property
     def counts(self) -> bool:
+        """Whether several seeds say that the arm is better, or worse."""
+        return self.differs and not (self.difference and self.difference.one_seed)
+
+    @property
+    def differs(self) -> bool:
         return self.verdict in ("better", "worse")
 
     @property

@@ -87,8 +87,7 @@ class Column:
 
 Head = Column | str
 Entry = Cell | Verdict | Name | str  # a text is a line of Markdown
-Entries = dict[Head, Entry]
-Pairs = list[tuple[Head, Entry]]  # of a row in which a head repeats
+Entries = dict[Head, Entry]  # of a row; a table has no two columns of one name
 
 
 class Block:
@@ -123,6 +122,7 @@ class Picture(Block):
     name: str  # of its file
     figure: Figure
     description: str
+    narrow: Figure | None = None  # the same for a phone, on a page alone
 
 
 @dataclass(frozen=True)
@@ -153,15 +153,13 @@ class Section:
     @property
     def body(self) -> list[Block]:
         """What stands under the title."""
-        link = f"[How to read it](../../docs/report.md#{anchor(self.title)})"
-        return [explained(self.title), Text(link), *self.blocks]
+        return [*explained(self.title), *self.blocks]
 
 
-def table(rows: Iterable[Entries | Pairs]) -> list[Table]:
+def table(rows: Iterable[Entries]) -> list[Table]:
     """A table of rows, or no table if there are no rows."""
-    pairs = [[*row.items()] if isinstance(row, dict) else row for row in rows]
-    cells = [[cell for _, cell in row] for row in pairs]
-    return [Table([head for head, _ in pairs[0]], cells)] if pairs else []
+    lines = [*rows]
+    return [Table([*lines[0]], [[*line.values()] for line in lines])] if lines else []
 
 
 def heading(words: str) -> Text:
@@ -189,29 +187,36 @@ def figures(blocks: Sequence[Block]) -> Iterator[Picture]:
 
 
 @cache
-def explanations() -> dict[str, str]:
-    """The first paragraph or list under each title of docs/report.md, in the order of the page.
-    Links lead from a report's folder, and only lists have several lines.
+def explanations() -> dict[str, list[str]]:
+    """The paragraphs and lists under each title of docs/report.md, in the order of the page. Links
+    lead from a report's folder, and only lists have several lines.
     """
     text = (ROOT / "docs/report.md").read_text(encoding="utf-8").replace("](", "](../../docs/")
-    found: dict[str, str] = {}
+    found: dict[str, list[str]] = {}
     title = ""
     for part in text.split("\n\n"):
         if part.startswith("#"):
             title = part.lstrip("#").strip()
-        elif title not in found:
-            found[title] = re.sub(r"\n(?!- )", " ", part.strip())
+        else:
+            found.setdefault(title, []).append(re.sub(r"\n(?!- )", " ", part.strip()))
     return found
 
 
-def explained(title: str) -> Text:
+def explanation(title: str) -> list[str]:
     """What docs/report.md says under this title; raises UserError if it has no such title."""
     try:
-        return Text(explanations()[title])
+        return explanations()[title]
     except KeyError:
         raise UserError(
-            f"docs/report.md has no title {title!r}: the report quotes the paragraph below it"
+            f"docs/report.md has no title {title!r}: the report quotes the text below it"
         ) from None
+
+
+def explained(title: str) -> list[Block]:
+    """The first paragraph of an explanation, with the others below it in a fold."""
+    first, *others = explanation(title)
+    more = [fold("How to read it", [Text("\n\n".join(others))])] if others else []
+    return [Text(first), *more]
 
 
 def anchor(title: str) -> str:

@@ -13,12 +13,6 @@ from pipelines.report.analysis import Analysis
 from pipelines.report.blocks import Block, Group, Text, Verdict, escaped, table
 from pipelines.report.wording import difference_cell, listed
 
-FOUND = {
-    "lower": "the bound is lower",
-    "higher": "the bound is higher",
-    "no difference": "no difference was measured",
-    "not known": "the difference is not known to count",
-}
 QUESTION = frozenset[str]()  # its key beside those of expectations, which are two arms
 
 
@@ -30,23 +24,24 @@ class Outcome:
     comparison: Comparison
 
     @property
-    def verdict(self) -> str:
-        """The verdict on the expectation. A difference below the threshold may still be there, so
-        "no difference" does not contradict an expectation of none, and does not show another.
+    def verdict(self) -> Verdict:
+        """Whether the expectation came true. A difference below the threshold may still be there,
+        so the verdict "no difference" decides nothing: neither that there is one, nor that there is
+        none.
         """
-        measured, expected = self.comparison.verdict, self.expectation.bound.verdict
-        if measured == "not known" or self.comparison.may_be_loose:
-            return "not decided"
-        if measured == "no difference":
-            return "not contradicted" if expected == measured else "not shown"
-        return "came true" if expected == measured else "did not come true"
+        c = self.comparison
+        if c.qualified_verdict not in ("lower", "higher"):
+            return Verdict("not decided")
+        came_true = self.expectation.bound.verdict == c.verdict
+        word = "came true" if came_true else "did not come true"
+        return Verdict(word, c.counts, reason="one seed" if c.one_seed else "")
 
     @property
     def finding(self) -> str:
         c = self.comparison
         loose = ", but the bound is loose" if c.may_be_loose else ""
         difference = f"{difference_cell(c)} {UNITS[c.unit]}{c.convergence}"
-        return f"{FOUND[c.verdict]}, {difference} ({c.words}){loose}"
+        return f"{c.verdict}, {difference} ({c.words}){loose}"
 
 
 @dataclass(frozen=True)
@@ -130,7 +125,7 @@ def outcome_blocks(stated: Statement) -> list[Block]:
     blocks: list[Block] = [
         *table(
             {
-                "verdict": Verdict(each.verdict.capitalize(), counts=True),
+                "outcome": each.verdict,
                 "expected": escaped(str(each.expectation)),
                 "measured": each.finding,
             }
@@ -151,7 +146,7 @@ def summary(stated: Statement) -> str:
     """The statement for the terminal, one line for each outcome."""
     lines = [f"Question: {stated.question}"] if stated.question else []
     for outcome in stated.outcomes:
-        verdict = outcome.verdict.capitalize()
-        lines.append(f"Expected: {outcome.expectation}. {verdict}: {outcome.finding}.")
+        word = outcome.verdict.word.capitalize()
+        lines.append(f"Expected: {outcome.expectation}. {word}: {outcome.finding}.")
     lines += stated.record
     return "\n".join([*lines, "", ""]) if lines else ""

@@ -1,13 +1,16 @@
 """Blocks of a report as HTML, and all arms' generations as data for a page to look at them.
 
 markdown-it-py makes HTML of texts, and of a table's words; HTML within these is shown as text.
-Tables, figures and samples are written here.
+Tables, figures and samples are written here. A page is complete without the repository: the pages
+of docs/ that define what it shows are in it, and links lead there.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 from html import escape
-from itertools import groupby
+from itertools import groupby, pairwise
 from math import inf
+from posixpath import dirname, normpath
 from typing import Any
 
 from markdown_it import MarkdownIt
@@ -17,6 +20,7 @@ from markdown_it.token import Token
 from ftmodel.synthetic.target import PROMPT
 from pipelines.compare.arms import Arm, grouped
 from pipelines.host.errors import printable
+from pipelines.host.files import ROOT
 from pipelines.report.analysis import Analysis
 from pipelines.report.blocks import (
     Block,
@@ -31,10 +35,12 @@ from pipelines.report.blocks import (
     Table,
     Text,
     Verdict,
+    anchor,
 )
 from pipelines.report.wording import count
 
-MARKDOWN = MarkdownIt("commonmark")
+MARKDOWN = MarkdownIt("commonmark").enable("table")
+DOCS = "../../docs/"  # from a report's folder
 MOSTLY = 0.5  # of generations that must be valid
 CLASSES = {  # of verdicts
     **dict.fromkeys(("lower", "better", "came true"), "better"),
@@ -58,9 +64,8 @@ def block_html(block: Block, images: Mapping[str, str]) -> str:
             return words_html(MARKDOWN.parse(markdown))
         case Table():
             return table_html(block)
-        case Picture(name, _, description):
-            image = f'<img src="{images[f"{name}.png"]}" alt="{escapeHtml(description)}" />'
-            return f"<p>{image}<small>{escape(description)}</small></p>\n"
+        case Picture():
+            return picture_html(block, images)
         case Samples(kind, text):
             return samples(kind, f"{printable(text)}\n")
         case Group(opening, inner, closing):
@@ -68,17 +73,77 @@ def block_html(block: Block, images: Mapping[str, str]) -> str:
     raise TypeError(block)
 
 
+def picture_html(picture: Picture, images: Mapping[str, str]) -> str:
+    file, words = f"{picture.name}.png", picture.description
+    narrow = ""
+    if picture.narrow:
+        narrow = f'<source media="(max-width: 50rem)" srcset="{images[f"narrow {file}"]}" />'
+    inches = f"--inches: {picture.figure.get_figwidth():g}"
+    image = f'<img src="{images[file]}" alt="{escapeHtml(words)}" style="{inches}" />'
+    return (
+        f'<figure class="picture"><div class="wide"><picture>{narrow}{image}</picture></div>'
+        f"<figcaption>{escape(words)}</figcaption></figure>\n"
+    )
+
+
 def words_html(tokens: Sequence[Token]) -> str:
-    """Parsed Markdown as HTML. HTML in it is no markup, and a number stays beside its error."""
+    """Parsed Markdown as HTML. HTML in it is no markup, a number stays beside its error, and links
+    lead out of the page only to other hosts.
+    """
     for token in tokens:
         if token.type == "html_block":
             token.content = escape(token.content)
+        leads_to = ""
         for child in token.children or []:
             if child.type == "html_inline":
                 child.type = "text"
             elif child.type == "text":
                 child.content = unbroken(child.content)
+            elif child.type == "link_open" and str(child.attrs["href"]).startswith(DOCS):
+                path, _, place = normpath(str(child.attrs["href"])).partition("#")
+                path = path.removeprefix("../../")
+                if path in definition_pages():
+                    child.attrs["href"] = f"#{path}/{place}".removesuffix("/")
+                else:  # say where it is
+                    child.type, child.tag, leads_to = "text", "", path
+            elif child.type == "link_close" and leads_to:
+                child.type, child.tag, child.content = "text", "", f" ({leads_to})"
+                leads_to = ""
     return str(MARKDOWN.renderer.render(tokens, MARKDOWN.options, {}))
+
+
+@cache
+def definition_pages() -> list[str]:
+    """The pages of docs/ that define what a report shows."""
+    pages = ["docs/measurement.md", "docs/glossary.md"]
+    folder = ROOT / "docs/measurement"
+    return pages + sorted(path.relative_to(ROOT).as_posix() for path in folder.glob("*.md"))
+
+
+def definitions_html() -> str:
+    """The pages that define what a report shows, each in a fold. A heading's id is the page's path,
+    with its anchor below the page's title.
+    """
+    folds = []
+    for page in definition_pages():
+        text = (ROOT / page).read_text(encoding="utf-8")
+        tokens = MARKDOWN.parse(text)
+        title = ""
+        for token, inline in pairwise(tokens):
+            if token.type == "heading_open":
+                place = f"/{anchor(inline.content)}" if title else ""
+                title = title or inline.content
+                token.attrs["id"] = page + place
+            if token.type.startswith("heading"):  # they stand below a heading of the second level
+                token.tag = f"h{int(token.tag[1]) + 2}"
+            for child in token.children or []:
+                if child.type == "link_open" and ":" not in str(child.attrs["href"]):
+                    place = page if str(child.attrs["href"])[0] == "#" else f"{dirname(page)}/"
+                    child.attrs["href"] = f"../../{place}{child.attrs['href']}"
+        folds.append(
+            f"<details><summary>{escape(title)}</summary>\n{words_html(tokens)}</details>\n"
+        )
+    return "".join(folds)
 
 
 def unbroken(words: str) -> str:
@@ -100,7 +165,8 @@ def table_html(table: Table) -> str:
     for name, *entries in table.rows:
         below = isinstance(name, Name) and name.below
         lines.append('<tr class="below">\n' if below else "<tr>\n")
-        lines.append(f'<th{looks[0]} scope="row">{entry_html(name)}</th>\n')
+        plain = ' class="plain"' if isinstance(name, Verdict) else ""
+        lines.append(f'<th{looks[0]}{plain} scope="row">{entry_html(name)}</th>\n')
         lines += [
             f"<td{look}>{entry_html(entry)}</td>\n"
             for look, entry in zip(looks[1:], entries, strict=True)

@@ -4,6 +4,7 @@ import base64
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from io import BytesIO
 from pathlib import Path
 
 import matplotlib
@@ -16,14 +17,14 @@ from pipelines.config.load import freeze
 from pipelines.config.schema import Experiment
 from pipelines.host.errors import UserError, printable
 from pipelines.host.files import replace_folder, report_folder
-from pipelines.report import expectation, tables, verdicts
+from pipelines.report import expectation, tables
 from pipelines.report.analysis import Analysis
 from pipelines.report.blocks import Block, Picture, Section, figures, markdown_of, section_markdown
 from pipelines.report.expectation import Statement
-from pipelines.report.html import explorer_families, html, section_html
+from pipelines.report.html import definitions_html, explorer_families, html, section_html
 from pipelines.report.sections import all_sections
 from pipelines.report.sections.figure4 import figure4_csv
-from pipelines.report.verdicts import findings, how_far
+from pipelines.report.verdicts import facts, findings, headline, how_far
 from pipelines.tracking.store import run_pages
 from pipelines.tracking.sync import sync_report
 
@@ -46,13 +47,13 @@ class Report:
 
     @property
     def first_screen(self) -> list[Block]:
-        """The question, the picture and the verdicts; on the page, links follow."""
+        """The question, what was trained, the picture and the verdicts; on the page, links
+        follow.
+        """
         asked = expectation.marked(expectation.question_blocks(self.stated))
-        drawn = verdicts.picture(self.analysis)
-        alt = "Each arm’s held-out bound minus its baseline’s; lower is better"
-        pictures = [Picture("headline", drawn, alt)] if drawn else []
         outcomes = expectation.marked(expectation.outcome_blocks(self.stated))
-        return [*asked, *pictures, *outcomes, *findings(self.analysis)]
+        shown = [*facts(self.analysis), *headline(self.analysis)]
+        return [*asked, *shown, *outcomes, *findings(self.analysis)]
 
 
 def report_on(
@@ -77,6 +78,10 @@ def save_figure(picture: Picture, folder: Path) -> Path:
     return path
 
 
+def data_uri(png: bytes) -> str:
+    return f"data:image/png;base64,{base64.b64encode(png).decode()}"
+
+
 def write_report(experiment: Experiment, runs: list[RunResults], folder: Path) -> None:
     """Write the report on ``runs``. If others are missing, the title says so."""
     title = experiment.name
@@ -93,8 +98,11 @@ def write_report(experiment: Experiment, runs: list[RunResults], folder: Path) -
     images = {}
     for picture in figures([*first, *(block for each in sections for block in each.blocks)]):
         path = save_figure(picture, folder / "figures")
-        data = base64.b64encode(path.read_bytes()).decode()
-        images[path.name] = f"data:image/png;base64,{data}"
+        images[path.name] = data_uri(path.read_bytes())
+        if picture.narrow:
+            png = BytesIO()
+            picture.narrow.savefig(png, format="png", dpi=140)
+            images[f"narrow {path.name}"] = data_uri(png.getvalue())
 
     parts = [markdown_of(first), markdown_of(caveats), *map(section_markdown, sections)]
     index = report_folder(experiment.name) / "index.html"
@@ -105,6 +113,7 @@ def write_report(experiment: Experiment, runs: list[RunResults], folder: Path) -
         "sections": sections,
         "first": html(first, images),
         "rest": html(caveats, images) + "".join(section_html(each, images) for each in sections),
+        "definitions": definitions_html(),
     }
     texts = {
         "report.md": "\n\n".join([f"# {title}", *parts]) + "\n",

@@ -1,8 +1,9 @@
-"""The first screen of a report: a table of verdicts and a sentence for each data set, how far these
-go, and a picture of each arm's bound beside its baseline's.
+"""The first screen of a report: what was trained, a table of verdicts and a sentence for each data
+set, how far these go, and a picture of each arm's bound beside its baseline's.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, replace
 from math import ceil, isnan, log10
 from textwrap import fill
 
@@ -11,18 +12,22 @@ from matplotlib.figure import Figure
 
 from pipelines.artifacts.results import UNITS
 from pipelines.compare.arms import Arm, baselines, grouped
-from pipelines.compare.comparison import NOT_DECIDED, Comparison, UseOfZ
+from pipelines.compare.comparison import Comparison, UseOfZ
 from pipelines.report.analysis import Analysis
 from pipelines.report.benchmarks import Benchmarks
 from pipelines.report.blocks import (
     MISSING,
     Block,
     Cell,
+    Entries,
+    Group,
     Name,
-    Pairs,
+    Picture,
     Table,
     Text,
+    escaped,
     explained,
+    explanation,
     fold,
     table,
 )
@@ -43,6 +48,39 @@ GAINS = {
 }
 
 
+def facts(analysis: Analysis) -> list[Block]:
+    """What was trained, a line for each family; when, and by which code."""
+    lines = []
+    for family in analysis.families:
+        first, sizes = family[0], sorted(arm.parameters for arm in family)
+        seeds = sorted({len(arm.runs) for arm in family})
+        start = f", from {first.start}" if first.start else ""
+        words = (
+            f"model {first.run.model}{start}, {ends(f'{each:,}' for each in sizes)} parameters, "
+            f"{first.trained_tokens:,} training tokens, {' or '.join(map(str, seeds))} "
+            f"{'seed' if seeds == [1] else 'seeds'} per arm"
+        )
+        lines.append(f"- **{escaped(first.run.data)}:** {escaped(words)}")
+    manifests = [run.manifest for run in analysis.runs]
+    days = sorted(each.day for each in manifests if each.day)
+    commits = dict.fromkeys(short_revision(each.git_revision) for each in manifests)
+    when = f"{ends(days)}, " if days else ""
+    lines.append(f"- **Training:** {when}commit {escaped(listed(commits))}")
+    return [Group('<div class="facts">', [Text("\n".join(lines))], "</div>")]
+
+
+def ends(ordered: Iterable[str]) -> str:
+    """The first and the last of some words, if they differ: 5,152 to 6,404."""
+    first, *_, last = [*ordered] * 2
+    return first if first == last else f"{first} to {last}"
+
+
+def short_revision(revision: str) -> str:
+    """A git revision as people write it; it may say that files differed from it."""
+    commit, plus, changes = revision.partition("+")
+    return f"{commit[:8]}{plus}{changes}" or "not recorded"
+
+
 def findings(analysis: Analysis) -> list[Block]:
     """A table of verdicts for each data set, and a sentence below it."""
     blocks: list[Block] = []
@@ -54,7 +92,7 @@ def findings(analysis: Analysis) -> list[Block]:
 def how_far(analysis: Analysis) -> list[Block]:
     """The fold that says how far the verdicts go."""
     words = Text("\n\n".join(caveat(analysis)))
-    return [explained("The first screen"), fold("How far these verdicts go", [words])]
+    return [*explained("The first screen"), fold("How far these verdicts go", [words])]
 
 
 def answer(data: str, analysis: Analysis) -> str:
@@ -66,13 +104,14 @@ def answer(data: str, analysis: Analysis) -> str:
     if not against:
         return "No baseline of the same model and token budget was trained to compare with."
     better = [c for c in against if c.verdict == "lower"]
-    said = "no Free Transformer has a significantly lower bound than its baseline"
+    said = "no Free Transformer’s bound is significantly below its baseline’s"
     if better:
-        has, its = ("has", "its") if len(better) == 1 else ("have", "their")
+        many = len(better) > 1
+        bound, its, whose = ("bounds of", "are", "their") if many else ("bound of", "is", "its")
         gains = [f"{gain:.4f}" for gain in sorted(-c.mean for c in better)]
         said = (
-            f"{listed(c.arm.name for c in better)} {has} a significantly lower bound than {its} "
-            f"baseline, by {' to '.join(dict.fromkeys((gains[0], gains[-1])))} "
+            f"the {bound} {listed(c.arm.name for c in better)} {its} significantly below "
+            f"{whose} baseline’s, by {ends(gains)} "
             f"{UNITS[against[0].unit]}"
         )
         kinds = {c.arm.name: found[0] for c in better if (found := gain_of(c, compared))}
@@ -86,7 +125,9 @@ def answer(data: str, analysis: Analysis) -> str:
 
 
 def verdicts(data: str, analysis: Analysis) -> list[Table]:
-    """A row for each arm: its difference from every baseline, the use of z, and reservations."""
+    """A row for each arm: the verdict against every baseline, which a phone shows, and what it is
+    about, the use of z, and reservations.
+    """
     arms, compared = analysis.by_data[data], analysis.compared_on(data)
     controls = grouped(
         {c.other.name: c.other for c in compared}.values(), lambda arm: arm.additions
@@ -95,28 +136,28 @@ def verdicts(data: str, analysis: Analysis) -> list[Table]:
     rows = []
     for arm in arms:
         against = {c.other.additions: c for c in compared if c.arm is arm}
-        row: Pairs = [
-            ("arm", row_name(arm)),
-            (f"bound, {UNITS[arm.unit]}", estimate(arm.bound())),
-        ]
+        row: Entries = {"arm": row_name(arm)}
+        differences: Entries = {}
         for additions, (first, *others) in sorted(controls.items()):
             c = against.get(additions)
-            alone = f"{first.name} ({first.parameters:,} parameters)"
-            head = f"from its {first.kind}" if others else f"from {alone}"
-            row += [(head, difference_cell(c)), ("verdict", verdict(c))]
+            name = f"its {first.kind}" if others else first.name
+            size = "" if others else f" ({first.parameters:,} parameters)"
+            row[f"verdict against {name}"] = verdict(c) if c else MISSING
+            differences[f"minus {name}{size}"] = difference_cell(c)
+        row |= {f"bound, {UNITS[arm.unit]}": estimate(arm.bound())} | differences
         if any(blocks for _, blocks in controls):
-            row.append(("gain", gain(against.values(), compared)))
+            row["gain"] = gain(against.values(), compared)
         if not all(each.baseline for each in arms):
-            row.append(("use of z, bits per token", use_entry(analysis.uses.get(arm.name))))
+            row["use of z, bits per token"] = use_entry(analysis.uses.get(arm.name))
         if scores := arm_scores(arm):
-            row.append(("valid generations", Cell(f"{scores['valid_fresh']:.0%}")))
+            row["valid generations"] = Cell(f"{scores['valid_fresh']:.0%}")
         if arms[0].first.evaluation.answers_right:
             right = arm.mean_of(lambda run: run.evaluation.answers_right)
-            row.append(("right answers", estimate(right)))
+            row["right answers"] = estimate(right)
         if suites:
             words = ", ".join(on_benchmarks(suites, arm))
-            row.append(("benchmarks against the baseline", words or MISSING))
-        row.append(("reservations", "; ".join(reservations(arm, against.values())) or MISSING))
+            row["benchmarks against the baseline"] = words or MISSING
+        row["reservations"] = "; ".join(reservations(arm, against.values())) or MISSING
         rows.append(row)
     return table(rows)
 
@@ -156,7 +197,7 @@ def gain(against: Collection[Comparison], compared: list[Comparison]) -> str | C
     """
     for kind, matched in filter(None, (gain_of(c, compared) for c in against)):
         fewer = matched.other.parameters < matched.arm.parameters
-        return GAINS[kind] + (" (with fewer parameters)" if fewer and kind == "more" else "")
+        return GAINS[kind] + (", which add fewer parameters" if fewer and kind == "more" else "")
     return MISSING
 
 
@@ -170,11 +211,10 @@ def use_entry(use: UseOfZ | None) -> str | Cell:
             for runs in parts
         )
         return f"differs between seeds, so that no mean describes them: {using} against {ignoring}"
-    words = f"of a KL of {use.kl.mean:.4f}" + (": ignored" if use.ignored else "")
-    worth = estimate(use.use)
-    if not worth.error:
-        return Cell(f"{worth.value} {words}")
-    return Cell(worth.value, f"{worth.error} {words}")
+    notes = [f"KL {use.kl.mean:.4f}"]
+    if use.ignored:
+        notes.append("z is ignored")
+    return replace(estimate(use.use), notes=tuple(notes))
 
 
 def reservations(arm: Arm, against: Collection[Comparison]) -> list[str]:
@@ -185,8 +225,8 @@ def reservations(arm: Arm, against: Collection[Comparison]) -> list[str]:
     bound, loose = arm.figures().filtering, arm.looseness()
     if bound and max(loose, bound.monte_carlo or 0) > bound.se / 10:
         notes.append(
-            f"bound not tight: about {loose:.4f} above the NLL, where the error over documents is "
-            f"{bound.se:.4f}"
+            f"bound not tight: it may lie {loose:.4f} above the NLL (error over documents: "
+            f"{bound.se:.4f})"
         )
     if not arm.baseline and not against:
         notes.append("no baseline of the same model and token budget")
@@ -217,31 +257,24 @@ def on_benchmarks(suites: list[Benchmarks], arm: Arm) -> list[str]:
 
 def caveat(analysis: Analysis) -> list[str]:
     """How far the verdicts go, in paragraphs."""
-    said = [explained("Errors").markdown]
+    said = [*explanation("Errors")]
     if any(len(arm.runs) > 1 for arm in analysis.arms):
-        said.append(explained("Several seeds").markdown)
+        said += explanation("Several seeds")
     if number := analysis.comparisons_made:
         said.append(
-            f"{count(number, 'comparison')} {'was' if number == 1 else 'were'} made, at 5 % each: "
-            "about one comparison in twenty between equal arms reports a difference."
+            f"{count(number, 'comparison')} {'was' if number == 1 else 'were'} made. Between equal "
+            "arms, about one comparison in twenty reports a difference."
         )
     if any(not arm.baseline for arm in analysis.arms):
-        said.append(explained("Looseness").markdown)
+        said += explanation("Looseness")
     return said
 
 
-LOOKS = {  # by verdict: colour, and what stands beside the difference
-    "lower": (COLOURS[1], "better"),
-    "no difference": (GREY, "no difference"),
-    "higher": (COLOURS[2], "no gain"),
-    "not known": (GREY, "error not known"),
-    "loose": (GREY, NOT_DECIDED),
-}
-ROW_INCHES = 0.36
 MAX_THRESHOLDS = 100  # that a linear axis reaches
+PAPER: Style = {"fc": "white", "ec": "none", "pad": 0.5}  # no line crosses words
 BOUND, BAR, SEED = (
     "NLL of a baseline, filtering bound of a Free Transformer",
-    "a difference counts if its bar does not reach 0",
+    "threshold: bounds differ if this bar does not reach 0",
     "a seed",
 )
 LEGEND: dict[str, Style] = {
@@ -251,9 +284,25 @@ LEGEND: dict[str, Style] = {
 }
 
 
-def picture(analysis: Analysis) -> Figure | None:
-    """Each arm's bound minus its baseline's, a panel for each family that has both; None if there
-    is none.
+@dataclass(frozen=True)
+class Layout:
+    """Lengths of the headline picture, in inches, so that its letters are readable as it is shown:
+    85 pixels an inch.
+    """
+
+    width: float
+    row: float  # height of an arm
+    around: float  # height of a panel's title and axis
+    title_characters: int  # in a line
+    beside: bool  # whether names and verdicts stand beside the bars, or above them
+
+
+WIDE, NARROW = Layout(9.3, 0.36, 1.16, 80, beside=True), Layout(4.2, 0.62, 1.5, 44, beside=False)
+
+
+def headline(analysis: Analysis) -> list[Block]:
+    """Each arm's bound minus its baseline's, a panel for each family that has both, wide and
+    narrow; nothing if there is none.
     """
     panels = []
     for family in analysis.families:
@@ -261,47 +310,61 @@ def picture(analysis: Analysis) -> Figure | None:
         if compared := [comparison for comparison in found if comparison]:
             panels.append((analysis.family_name(family), baselines(family)[0], compared))
     if not panels:
-        return None
-    heights = [ROW_INCHES * (len(compared) + 1) + 0.8 for *_, compared in panels]
-    figure = Figure(figsize=(10, sum(heights) + 0.6))
+        return []
+    alt = "Each arm’s held-out bound minus its baseline’s; lower is better"
+    wide, narrow = (draw_panels(panels, layout) for layout in (WIDE, NARROW))
+    return [Picture("headline", wide, alt, narrow)]
+
+
+def draw_panels(panels: list[tuple[str, Arm, list[Comparison]]], layout: Layout) -> Figure:
+    """Draw families of a name, a baseline and the comparisons with it."""
+    heights = [layout.row * (len(compared) + 1) + layout.around for *_, compared in panels]
+    figure = Figure(figsize=(layout.width, sum(heights) + 0.3))
     grid = figure.subplots(len(panels), 1, squeeze=False, height_ratios=heights)[:, 0]
     seeds = 0
     for axes, (name, baseline, compared) in zip(grid, panels, strict=True):
-        draw_family(axes, name, baseline, compared)
+        draw_family(axes, name, baseline, compared, layout)
         seeds = max(seeds, *(len(arm.runs) for c in compared for arm in (c.arm, c.other)))
-    add_legend(figure, {k: look for k, look in LEGEND.items() if seeds > 1 or k != SEED}, 2)
+    looks = {label: look for label, look in LEGEND.items() if seeds > 1 or label != SEED}
+    add_legend(figure, looks, 2 if layout.beside else 1)
     return figure
 
 
-def draw_family(axes: Axes, name: str, baseline: Arm, comparisons: list[Comparison]) -> None:
-    """Draw the baseline on top, at 0; a difference counts if its bar does not reach 0."""
+def draw_family(
+    axes: Axes, name: str, baseline: Arm, comparisons: list[Comparison], layout: Layout
+) -> None:
+    """Draw the baseline on top, at 0; bounds differ if their bar does not reach 0."""
     unit, zero = UNITS[comparisons[0].unit], baseline.bound().mean
     draw_arm(axes, 0, baseline, zero, COLOURS[0])
     axes.axvline(0, lw=1.2, color=COLOURS[0])
-    for row, comparison in enumerate(comparisons, start=1):
-        colour, words = LOOKS["loose" if comparison.may_be_loose else comparison.verdict]
-        draw_arm(axes, row, comparison.arm, zero, colour, comparison.threshold)
-        axes.text(
-            1.015,
-            row,
-            f"{signed(comparison.mean)}{comparison.convergence}  {words}",
-            color=colour,
-            va="center",
-            fontsize=10,
-            transform=axes.get_yaxis_transform(),
-        )
-    arms = [baseline, *(comparison.arm for comparison in comparisons)]
+    names, said = [label(baseline)], [("", COLOURS[0])]
+    for row, c in enumerate(comparisons, start=1):
+        colour = {"lower": COLOURS[1], "higher": COLOURS[2]}[c.verdict] if c.counts else GREY
+        draw_arm(axes, row, c.arm, zero, colour, c.threshold)
+        names.append(label(c.arm))
+        word = replace(verdict(c), counts=False)  # which Markdown would write bold
+        said.append((f"{signed(c.mean)}{c.convergence}  {word}", colour))
+    rows, across = range(len(names)), axes.get_yaxis_transform()
+    for row, name_of_arm, (words, colour) in zip(rows, names, said, strict=True):
+        place: Style = {"color": colour, "fontsize": 10, "transform": across, "bbox": PAPER}
+        if layout.beside:
+            axes.text(1.015, row, words, va="center", **place)
+        else:
+            axes.text(0, row - 0.22, f"{name_of_arm}\n{words}".strip(), **place)
+    axes.set_yticks(rows, names if layout.beside else [""] * len(names))
     title = f"{name}: held-out bound minus that of {baseline.name} ({zero:.4f} {unit})"
     scale = ""
+    if not layout.beside:
+        axes.locator_params("x", nbins=5)
     thresholds = [c.threshold for c in comparisons if c.threshold > 0]
     furthest = max(abs(c.mean) for c in comparisons)
-    if len(thresholds) == len(arms) - 1 and furthest >= MAX_THRESHOLDS * min(thresholds):
+    if len(thresholds) == len(comparisons) and furthest >= MAX_THRESHOLDS * min(thresholds):
         scale = " (logarithmic beyond the innermost ticks)"
         axes.set_xscale("symlog", linthresh=10 ** ceil(log10(min(thresholds))))
         axes.xaxis.set_major_formatter("{x:g}")
-    label_axes(axes, fill(title, 80), f"← lower is better; difference in {unit}{scale}", "")
-    axes.set_ylim(len(arms) - 0.4, -0.6)
-    axes.set_yticks(range(len(arms)), map(label, arms))
+    below = fill(f"← lower is better; {unit}{scale}", layout.title_characters)
+    label_axes(axes, fill(title, layout.title_characters), below, "")
+    axes.set_ylim(len(names) - 0.4, -0.6 if layout.beside else -0.7)
     axes.tick_params(axis="y", length=0)
     axes.grid(axis="y", visible=False)
     axes.spines["left"].set_visible(False)

@@ -90,9 +90,9 @@ def other_error(difference: Difference | None) -> Cell:
     return Cell(f"± {error:.4f} pooled; equal spreads are doubted, {p}")
 
 
-def verdict(comparison: Comparison | None, reason: str = "") -> Verdict | Cell:
-    """The rule's word for a difference, which counts where the bounds differ however loose."""
-    if comparison is None:
-        return MISSING
-    counts = comparison.verdict in ("lower", "higher") and not comparison.may_be_loose
-    return Verdict(comparison.qualified_verdict, counts, reason=reason)
+def verdict(comparison: Comparison, reason: str = "") -> Verdict:
+    """The rule's word for a difference, with a reason, by default that one seed says so."""
+    word = comparison.qualified_verdict
+    if not reason and comparison.one_seed and word in ("lower", "higher"):
+        reason = "one seed"
+    return Verdict(word, comparison.counts, reason=reason)

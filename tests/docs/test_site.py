@@ -52,6 +52,19 @@ def test_every_page_is_there_and_loads_nothing_from_elsewhere(site):
         assert 'class="mermaid"' not in text, "its script would come from another host"
 
 
+def test_a_page_is_labelled_by_its_title_in_the_part_that_it_belongs_to(site):
+    for name, part, label in (
+        ("rivals/index", "Results", "Random tokens versus a latent code, experiment rivals"),
+        ("measurement/swap", "Guide", "Swap of z"),
+        ("architecture", "Project", "Architecture"),
+    ):
+        text = (site / f"docs/{name}.html").read_text()
+        active = re.search(r'md-tabs__item--active">.*?</a>', text, re.S)
+        assert part in active[0]
+        labels = re.findall(r'<span class="md-ellipsis">(.*?)</span>', text, re.S)
+        assert label in [re.sub("<.*?>", "", each).strip() for each in labels]
+
+
 def test_three_pages_and_the_search_in_a_browser(site):
     with chromium() as browser:
         for name in ("index.html", "docs/gallery.html", "docs/figure4/index.html"):

@@ -15,7 +15,7 @@ from pipelines.config.schema import EvaluationConfig
 from pipelines.report import analysis, benchmarks
 from pipelines.report.sections import all_sections
 from pipelines.report.tables import arm_row, curve_rows, kl_share, sampling, summary, summary_row
-from pipelines.report.verdicts import findings, picture
+from pipelines.report.verdicts import findings, headline
 from tests.compare.made_up import baseline, free_transformer
 from tests.support.mutants import rejects
 from tests.support.pages import by_name, tables
@@ -38,7 +38,7 @@ def test_every_comparison_is_computed_once_a_report(tmp_path, monkeypatch):
     budgets, bounds = watched(analysis, "budget_table"), watched(comparison, "contrast_bounds")
     shared = analysis_of(tmp_path)
     with in_folder(tmp_path):
-        assert picture(shared) and all_sections(shared)
+        assert headline(shared) and all_sections(shared)
         found = [by_name(benchmarks) for benchmarks in tables(findings(shared))]
     cells = [row.get("benchmarks against the baseline") for rows in found for row in rows.values()]
     assert cells == ["–", "no difference on 1, of 1", None, None]  # where a suite was

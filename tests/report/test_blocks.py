@@ -41,10 +41,8 @@ def page(*blocks, **images):
 
 def test_a_section_is_found_by_its_name():
     topic = Section("topic", "Data", [Text("Words.")])
-    said = explained("Data").markdown
-    link = "[How to read it](../../docs/report.md#data)"
-    expected = f"## Data\n<!-- topic -->\n\n{said}\n\n{link}\n\nWords."
-    assert section_markdown(topic) == expected
+    said = markdown_of(explained("Data"))
+    assert section_markdown(topic) == f"## Data\n<!-- topic -->\n\n{said}\n\nWords."
     assert section_html(topic, {}).startswith('<h2 id="topic">Data</h2>\n<!-- topic -->\n<p>')
 
 
@@ -76,7 +74,8 @@ def test_figures_are_found_within_other_blocks_and_have_their_description_below(
     assert [each.name for each in figures(blocks)] == ["shown", "deep"]
     assert markdown_of([shown]) == "![What shown shows](figures/shown.png)"
     made = page(*blocks, **{"shown.png": "data:1", "deep.png": "data:2"})
-    assert '<img src="data:1" alt="What shown shows" /><small>What shown shows</small>' in made
+    assert '<img src="data:1" alt="What shown shows"' in made
+    assert "<figcaption>What shown shows</figcaption>" in made
     assert "<details><summary>More</summary>" in made and "data:2" in made
 
 

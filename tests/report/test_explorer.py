@@ -84,4 +84,4 @@ def test_of_several_seeds_the_first_is_shown_and_named():
 def test_without_generations_the_page_says_so(bare):
     page = (bare / "explorer.html").read_text()
     assert "<form" not in page
-    assert "explorer.html" not in (bare / "index.html").read_text()
+    assert '"explorer.html"' not in (bare / "index.html").read_text()

@@ -2,14 +2,14 @@
 
 import re
 import shutil
-from html import unescape
+from html import escape, unescape
 from pathlib import Path
 from unittest.mock import Mock
 
 import matplotlib
 
 from pipelines.report import page
-from pipelines.report.blocks import anchor
+from pipelines.report.blocks import anchor, explanation
 from pipelines.report.sections.figure4 import read_paper
 from tests.support.mutants import rejects
 from tests.support.pages import check_report
@@ -40,13 +40,30 @@ def test_all_tables_are_those_that_were_found_right(small, seeded):
     check_report("seeded", seeded)
 
 
-def test_links_to_what_is_explained_lead_there(small, seeded):
-    """Every section is in docs/report.md under its title; headings as GitHub names them."""
+@rejects('html.words_html: «f"#{path}/{place}"→path»', "links to files that a reader may lack")
+@rejects("html.definitions_html: «dirname(page)→'docs'»", "links that lead away")
+def test_a_page_is_complete_without_the_repository(small, seeded):
+    """Each explanation is in it, on a click, and so are the definitions that it links to."""
+    for report in (small, seeded):
+        page = (report / "index.html").read_text()
+        links, ids = (re.findall(rf'\b{name}="(.*?)"', page) for name in ("href", "id"))
+        assert len(ids) == len(set(ids))
+        dead = {link for link in links if link.removeprefix("#") not in ids or link[:1] != "#"}
+        assert dead == {"explorer.html"}
+        assert '<a href="#docs/measurement/differences.md">' in page
+        assert "(docs/latent_designs.md)" in page and "(docs/measurement" not in page
+        for title in re.findall('<h2 id=".*?">(.*?)</h2>\n<!--', page):
+            for words in explanation(unescape(title))[1:]:
+                assert escape(re.split(r"[\[*`_]", words.lstrip("*- "))[0], quote=False) in page
+
+
+def test_links_of_the_markdown_lead_to_headings_as_github_names_them(small, seeded):
     pages = "".join((report / "report.md").read_text() for report in (small, seeded))
-    for name in ("measurement", "report"):
-        titles = re.findall(r"^#+ (.*)", Path(f"docs/{name}.md").read_text(), re.M)
-        linked = set(re.findall(rf"\]\(\.\./\.\./docs/{name}\.md#(.*?)\)", pages))
-        assert linked and linked <= {*map(anchor, titles)}
+    linked = set(re.findall(r"\]\(\.\./\.\./(docs/[\w/]+\.md)#(.*?)\)", pages))
+    assert len(linked) > 1
+    for name, place in linked:
+        titles = re.findall(r"^#+ (.*)", Path(name).read_text(), re.M)
+        assert place in {*map(anchor, titles)}
 
 
 def test_page_stands_alone_and_has_samples_as_text_that_cannot_break_it(small):
@@ -61,7 +78,7 @@ def test_page_stands_alone_and_has_samples_as_text_that_cannot_break_it(small):
     assert "if a &lt;b&gt; &amp;" in page
     assert "\x04" not in page + markdown
     # the picture and the verdicts come before everything else
-    places = [markdown.index(words) for words in ("headline.png", "| arm | bound", "## ")]
+    places = [markdown.index(words) for words in ("headline.png", "| arm | verdict", "## ")]
     assert places == sorted(places)
 
 

@@ -42,14 +42,14 @@ def test_verdict_from_bounds_and_errors(tmp_path):
     analysis = analysis_of(write_experiment(tmp_path / "a", runs, bounds))
     cells = {arm: list(row.values())[1:4] for arm, row in table(analysis).items()}
     assert cells == {
-        "base": ["0.5000 ± 0.0100", "–", "–"],
-        "low": ["0.4000 ± 0.0100, filter ± 0.00050", "−0.1000 ± 0.0100", "**lower**"],
-        "near": ["0.4810 ± 0.0100, filter ± 0.00050", "−0.0190 ± 0.0100", "no difference"],
-        "close": ["0.5190 ± 0.0100, filter ± 0.00050", "+0.0190 ± 0.0100", "no difference"],
-        "high": ["0.5300 ± 0.0100, filter ± 0.00050", "+0.0300 ± 0.0100", "**higher**"],
+        "base": ["–", "0.5000 ± 0.0100", "–"],
+        "low": ["lower (one seed)", "0.4000 ± 0.0100, filter ± 0.00050", "−0.1000 ± 0.0100"],
+        "near": ["no difference", "0.4810 ± 0.0100, filter ± 0.00050", "−0.0190 ± 0.0100"],
+        "close": ["no difference", "0.5190 ± 0.0100, filter ± 0.00050", "+0.0190 ± 0.0100"],
+        "high": ["higher (one seed)", "0.5300 ± 0.0100, filter ± 0.00050", "+0.0300 ± 0.0100"],
     }
     unknown = table(analysis_of(write_experiment(tmp_path / "b", PAIR, {"free": 0.1}, se=nan)))
-    assert unknown["free"]["verdict"] == "not known"
+    assert unknown["free"]["verdict against base"] == "not known"
     assert "use of z, bits per token" in unknown["free"]
     assert "right answers" not in unknown["free"]
 
@@ -58,7 +58,7 @@ def test_baselines_of_several_models_share_a_column():
     arms, large = [baseline("base", 0.5), free_transformer("free", 0.6)], {"model": "large"}
     arms += [baseline("base_large", 0.5, **large), free_transformer("free_large", 0.7, **large)]
     rows = table(made(*arms))
-    assert {arm: row["from its baseline"][:7] for arm, row in rows.items()} == {
+    assert {arm: row["minus its baseline"][:7] for arm, row in rows.items()} == {
         "base": "–", "free": "+0.1000", "base_large": "–", "free_large": "+0.2000"
     }  # fmt: skip
 
@@ -72,10 +72,10 @@ def test_a_random_prefix_is_a_rival_with_a_column_of_its_own():
     arms = [baseline("base", 0.9), baseline("plus", 0.8, extra_blocks=1)]
     arms += [free_transformer("free", 0.5), baseline("prefix", 0.4, random_prefix=4)]
     rows = table(made(*arms))
-    column = next(head for head in rows["free"] if head.startswith("from prefix"))
+    column = next(head for head in rows["free"] if head.startswith("minus prefix"))
     assert rows["free"][column].startswith("+0.1000") and rows["plus"][column] == "–"
     assert rows["free"]["gain"].startswith("more than further blocks give")
-    assert rows["prefix"]["from base (1,000 parameters)"].startswith("−0.5000")
+    assert rows["prefix"]["minus base (1,000 parameters)"].startswith("−0.5000")
 
 
 @pytest.mark.parametrize(
@@ -98,7 +98,7 @@ def test_the_sentence_names_the_arms_with_a_lower_bound(bounds, arms, figures, w
     some = ("one seed", "nother seed", "only large gains")
     assert [words for words in some if words in said] == warnings
     if figures == ["0.0500"]:
-        one = "free_2 has a significantly lower bound than its baseline, by 0.0500 bits per token"
+        one = "the bound of free_2 is significantly below its baseline’s, by 0.0500 bits per token"
         assert one in said
 
 
@@ -119,7 +119,7 @@ def test_seeds_and_how_many_comparisons_were_made_are_said():
     )
     assert "3 comparisons were" in caveat_of(one)
     assert len(caveat(alone)) == 1  # errors: there is no comparison, and nothing is loose
-    assert len(caveat(several)) == len(caveat(one)) + 1  # what several seeds are for
+    assert len(caveat(several)) == len(caveat(one)) + 2  # what several seeds are for
 
 
 def controlled(base, plus, free):
@@ -155,13 +155,13 @@ def test_a_gain_is_held_against_the_baseline_with_most_further_blocks():
 
 
 def test_a_control_of_fewer_parameters_says_nothing_of_parameters():
-    for parameters, words in ((1999, " (with fewer parameters)"), (2000, "")):
+    for parameters, words in ((1999, ", which add fewer parameters"), (2000, "")):
         analysis = controlled([0.5], [0.45], [0.4])
         for arm, size in zip(analysis.arms[1:], (parameters, 2000), strict=True):
             arm.first.evaluation.parameters = size
         cells = table(analysis)["free"]
         assert cells["gain"] == f"more than further blocks give{words}"
-        assert f"from plus ({parameters:,} parameters)" in cells
+        assert f"minus plus ({parameters:,} parameters)" in cells
 
 
 def test_kappa_zero_shows_what_the_machinery_costs():
@@ -222,7 +222,7 @@ def test_a_z_that_the_decoder_ignores_is_named():
     """0.0249 bits are less than 5 % of a KL of 0.5."""
     uses = uses_of_z([free_transformer("used", 1.0251), free_transformer("ignored", 1.0249)])
     assert [str(use_entry(use)) for use in [*uses, None]] == [
-        "0.0251 ± 0.0000 of a KL of 0.5000", "0.0249 ± 0.0000 of a KL of 0.5000: ignored", "–"
+        "0.0251 ± 0.0000, KL 0.5000", "0.0249 ± 0.0000, KL 0.5000, z is ignored", "–"
     ]  # fmt: skip
 
 

@@ -16,6 +16,9 @@ from tests import ROOT
 
 PARTS = (
     "conf",
+    "docs/glossary.md",
+    "docs/measurement",
+    "docs/measurement.md",
     "docs/paper",
     "docs/report.md",
     "ftmodel",

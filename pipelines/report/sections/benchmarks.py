@@ -95,8 +95,8 @@ def family_blocks(family: Benchmarks, analysis: Analysis) -> list[Block]:
     notes = []
     if family.tasks and not family.baseline:
         notes.append(
-            "Nothing is compared here: no plain baseline of this data, model and number of tokens "
-            "was scored."
+            "No plain baseline of the same data, model and token budget was scored, so nothing is "
+            "compared here."
         )
     notes += [*paper_notes(family, paper), *exceptions(family)]
     for words, reasons in (
@@ -108,14 +108,14 @@ def family_blocks(family: Benchmarks, analysis: Analysis) -> list[Block]:
             notes.append("\n".join((words, "", *lines)))
     blocks += map(Text, notes)
     if errors := monte_carlo(family):
-        blocks += [explained("The Monte Carlo error of K samples"), *errors]
+        blocks += [*explained("The Monte Carlo error of K samples"), *errors]
     blocks += sampled_blocks(family, name)
     if family.last_third:
         late = beside(family, late=True)
         blocks += [
             heading(f"{name}: benchmarks, mean of the last third of training"),
             *score_table(family, family.last_third, late),
-            explained("The last third of training"),
+            *explained("The last third of training"),
         ]
         if late:
             blocks.append(Text(f"Beside them: {paper_words(late)}."))
@@ -123,7 +123,7 @@ def family_blocks(family: Benchmarks, analysis: Analysis) -> list[Block]:
         alt = f"Score on each benchmark against tokens on {name}"
         blocks += [
             heading(f"{name}: benchmarks during training"),
-            explained("Benchmarks during training"),
+            *explained("Benchmarks during training"),
             Picture(f"benchmarks_{name}", during_training(family, analysis.style), alt),
         ]
     return blocks
@@ -142,14 +142,15 @@ def beside(family: Benchmarks, late: bool = False) -> PaperTable | None:
 
 
 def score_cell(score: Score | None) -> Cell:
-    """A cell such as 0.400 ± 0.020; **+33.33 % better**."""
+    """A cell such as 0.400 ± 0.020; **+33.33 % better**, or +33.33 % (better, one seed)."""
     if score is None:
         return MISSING
     cell = estimate(score.value, 3)
     if not score.verdict:
         return cell
     relative = "–" if score.relative is None else f"{signed(score.relative, 2)} %"
-    return replace(cell, verdict=Verdict(score.verdict, score.counts, relative))
+    word = score.verdict if score.counts or not score.differs else f"{score.verdict}, one seed"
+    return replace(cell, verdict=Verdict(word, score.counts, relative))
 
 
 def paper_cells(family: Benchmarks, paper: PaperTable, task: Task) -> Entries:
@@ -195,7 +196,7 @@ def paper_notes(family: Benchmarks, paper: PaperTable | None) -> list[str]:
     """How far the paper's models are from these, and what is not put beside them."""
     if not paper:
         common = {task.name for task in family.tasks} & {n for t in read_tables() for n in t.scores}
-        why = "no Free Transformer here has a κ of theirs" if common else "they have none of these"
+        why = "no Free Transformer has one of their κ" if common else "they lack these benchmarks"
         alone = f"The paper’s tables are not put beside these benchmarks: {why}."
         return [alone] if family.tasks else []
     ours = family.baseline or family.arms[0]
@@ -274,7 +275,7 @@ def sampled_blocks(family: Benchmarks, name: str) -> list[Block]:
         first = not blocks
         blocks.append(heading(f"{name}: {each.samples} answers to each prompt of {each.task.name}"))
         if first:
-            blocks.append(explained("Several answers to a prompt"))
+            blocks += explained("Several answers to a prompt")
         blocks += table(
             {
                 "arm": arm_head(row.arm),

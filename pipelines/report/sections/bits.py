@@ -78,7 +78,7 @@ def bit_information(analysis: Analysis) -> Sequence[Block]:
         for run in firsts
         if (bits := run.details.bits)
     ]
-    certain = [explained("Where a bit is certain"), *folds] if folds else []
+    certain = [*explained("Where a bit is certain"), *folds] if folds else []
     return [*by_lag(runs), *figures, *certain]
 
 

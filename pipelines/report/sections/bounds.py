@@ -17,7 +17,6 @@ from pipelines.report.blocks import (
     Column,
     Entries,
     Name,
-    Pairs,
     Table,
     Text,
     heading,
@@ -142,16 +141,16 @@ def how_to_read(arms: list[Arm], unit: str, seeds: bool, settings: EvaluationCon
         texts.append(
             f"[Filtering bound](../../docs/measurement/filtering_bound.md): {what}. Its own "
             f"error, over repeated filters, is at most {largest.monte_carlo or 0:.5f} (error over "
-            f"documents: {largest.se:.5f}). Half the variance of its log estimate, roughly its "
-            f"distance from the NLL, is at most {half:.5f}."
+            f"documents: {largest.se:.5f}). It lies above the NLL by roughly half the variance of "
+            f"its log estimate, which is at most {half:.5f}."
         )
     if unit == "bits_per_byte":
         texts.append("Quote bits per byte: tokenizers differ, bytes do not.")
     if exact := first.bits_per_token.exact:
         texts.append(
             f"The process that made these data has {exact} bits per token on the same documents. "
-            "No model can do better than its entropy on average. Gap: NLL or filtering bound "
-            "minus −log probability under the process, document by document."
+            "On average, no model can do better than the process. Gap: a model’s NLL or filtering "
+            "bound minus the process’s NLL, document by document."
         )
     return texts
 
@@ -164,17 +163,13 @@ def from_baselines(comparisons: list[Comparison], arms: list[Arm], seeds: bool) 
         against = {c.other.name: c for c in comparisons if c.arm is arm}
         if not against:
             continue
-        row: Pairs = [
-            ("arm", arm.name),
-            ("parameters", Cell(f"{arm.parameters:,}")),
-        ]
+        row: Entries = {"arm": arm.name, "parameters": Cell(f"{arm.parameters:,}")}
         for control in controls:
-            c = against.get(control.name)
-            head = f"from {control.name} ({control.parameters:,} parameters)"
-            row.append((head, difference_cell(c)))
+            c, name = against.get(control.name), control.name
+            row[f"minus {name} ({control.parameters:,} parameters)"] = difference_cell(c)
             if seeds:
-                row.append(("other error over seeds", other_error(c)))
-            row.append(("verdict", verdict(c, c.words if c else "")))
+                row[f"other error over seeds, {name}"] = other_error(c)
+            row[f"verdict against {name}"] = verdict(c, c.words) if c else MISSING
         rows.append(row)
     return table(rows)
 

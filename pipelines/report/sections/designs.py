@@ -19,7 +19,7 @@ from pipelines.report.sections import titled
 from pipelines.report.sections.figure4 import arm_scores
 from pipelines.report.style import COLOURS, GREY, label_axes
 from pipelines.report.verdicts import find_comparison
-from pipelines.report.wording import estimate, number, signed
+from pipelines.report.wording import estimate, number, signed, verdict
 
 ROW_INCHES = 0.34  # of a design in the picture
 
@@ -60,7 +60,7 @@ def design_row(arm: Arm, group: Designs, analysis: Analysis) -> Entries:
 def judged(comparison: Comparison | None) -> Cell:
     if comparison is None:
         return MISSING
-    return Cell(signed(comparison.mean), notes=(comparison.qualified_verdict,))
+    return Cell(signed(comparison.mean), verdict=verdict(comparison))
 
 
 def training_flops(arm: Arm) -> Cell:

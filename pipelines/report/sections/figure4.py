@@ -135,7 +135,7 @@ def figure4(analysis: Analysis) -> Sequence[Block]:
         blocks += [
             heading("Scores"),
             *table(line for row in rows for line in score_rows(row)),
-            explained("Scores of Figure 4"),
+            *explained("Scores of Figure 4"),
             fold("The same as a picture", [Picture("figure4", draw_figure4(rows), alt)]),
         ]
     return blocks

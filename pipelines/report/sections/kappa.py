@@ -42,7 +42,7 @@ def kappa(analysis: Analysis) -> Sequence[Block]:
             alt = f"Reconstruction CE, filtering bound and ELBO against κ on {family[0].run.data}"
             figures.append(Picture(name, figures_against_kappa(family), alt))
             rows += collapse_at_large_kappa(family, analysis)
-    collapse = [explained("Collapse at large κ"), *table(rows)] if rows else []
+    collapse = [*explained("Collapse at large κ"), *table(rows)] if rows else []
     return [*figures, *collapse]
 
 
@@ -65,7 +65,7 @@ def collapse_at_large_kappa(family: list[Arm], analysis: Analysis) -> list[Entri
             "from κ": Cell(first.first.kappa),
             "to κ": Cell(last.first.kappa),
             Column("reconstruction CE", comparable=False): direction(ce),
-            "arms worse than it": f"κ = {listed(worse)}" if worse else "none",
+            "bound higher at": f"κ = {listed(worse)}" if worse else "none",
             "collapse at large κ": verdict,
         }
     ]

@@ -79,8 +79,8 @@ def start_row(arm: Arm) -> list[Entries]:
         {
             "arm": arm.name,
             "bits of the start known from z, at least": Cell(f"{bits:.2f}", notes=spread),
-            "of": Cell(f"{entropy[0]:.2f}"),
-            "half of them by position": Cell(number(half, 0)),
+            "bits of the start in all": Cell(f"{entropy[0]:.2f}"),
+            "half of the known ones by position": Cell(number(half, 0)),
         }
     ]
 

@@ -13,7 +13,7 @@ from pipelines.artifacts.results import UNITS
 from pipelines.compare.arms import Arm
 from pipelines.compare.comparison import BoundsByArm
 from pipelines.report.analysis import Analysis
-from pipelines.report.blocks import MISSING, Block, Pairs, Picture, Verdict, heading, table
+from pipelines.report.blocks import MISSING, Block, Entries, Picture, Verdict, heading, table
 from pipelines.report.sections import titled
 from pipelines.report.style import (
     ANNEALING,
@@ -99,9 +99,9 @@ def budgets(analysis: Analysis) -> Sequence[Block]:
     return blocks
 
 
-def budget_row(arm: Arm, budgets: Mapping[str, BoundsByArm]) -> Pairs:
+def budget_row(arm: Arm, budgets: Mapping[str, BoundsByArm]) -> Entries:
     """A row with each bound, what it is the mean of, and its difference."""
-    row: Pairs = [("arm", arm.name)]
+    row: Entries = {"arm": arm.name}
     for head, by_arm in budgets.items():
         bound, difference = MISSING, MISSING
         if found := by_arm.get(arm.name):
@@ -111,7 +111,7 @@ def budget_row(arm: Arm, budgets: Mapping[str, BoundsByArm]) -> Pairs:
             if c := found.difference:
                 verdict = Verdict(c.verdict, reason=c.words)
                 difference = replace(difference_cell(c), verdict=verdict)
-        row += [(head, bound), ("difference", difference)]
+        row |= {head: bound, f"{head}: difference": difference}
     return row
 
 

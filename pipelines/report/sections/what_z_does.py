@@ -79,17 +79,17 @@ def steering(analysis: Analysis) -> Sequence[Block]:
             "95 % below": Cell(number(found.null_95)),
             "p": Cell(p_value(found.p_value)),
             "adjusted p": Cell(p_value(ps.get(run.name))),
-            "verdict": judged(found, ps.get(run.name), "prefix" if run.run.random_prefix else "z"),
+            "steers": judged(found, ps.get(run.name), "prefix" if run.run.random_prefix else "z"),
         }
         for run, found in measured
     )
 
 
 def judged(found: Steering, p: float | None, pinned: str) -> str | Cell:
-    """The verdict by p, adjusted for all runs."""
+    """What p says, adjusted for all runs."""
     if p is None or found.ratio is None:
         return MISSING
-    return f"{pinned} steers" if p < LEVEL and found.ratio.mean > 1 else "not shown to steer"
+    return f"{pinned} steers" if p < LEVEL and found.ratio.mean > 1 else "not shown"
 
 
 @titled("One latent code per sequence")
@@ -121,9 +121,9 @@ def sequence_z(analysis: Analysis) -> Sequence[Block]:
             )
     blocks: list[Block] = [*table(rows)]
     if apart := [(run.name, z.clusters) for run, z in measured if z.clusters]:
-        blocks += [explained("Whether z tells files apart"), *of_clusters(apart)]
+        blocks += [*explained("Whether z tells files apart"), *of_clusters(apart)]
     if shares:
-        blocks += [explained("Gain from half of the bits"), *table(shares)]
+        blocks += [*explained("Gain from half of the bits"), *table(shares)]
     return blocks
 
 
@@ -148,7 +148,7 @@ def of_clusters(tests: list[tuple[str, Clusters]]) -> list[Table]:
                 "of two files": in_percent(clusters.different, 1),
                 "95 % below": Cell(f"{100 * clusters.null_95:.1f} percentage points"),
                 "p": f"p = {clusters.p_value:.3g}{also}",
-                "verdict": "tells files apart" if apart else "not shown to tell files apart",
+                "tells files apart": "yes" if apart else "not shown",
             }
         )
     return table(rows)

@@ -15,6 +15,7 @@ import os
 import shutil
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -72,6 +73,7 @@ def make_manifest(spec: RunSpec, shards: Shards) -> Manifest:
         spec_hash=hash_of(parts)[:16],
         git_revision=git_revision(),
         device=(f"{workers} × " if workers > 1 else "") + device_name(),
+        day=str(datetime.now(UTC).date()),
         parts=parts,
         parent=parent,
         preregistration=Preregistration(spec.experiment.question, spec.experiment.expectation),

@@ -59,7 +59,7 @@ def test_sign_is_of_the_score_and_verdict_of_the_metric(tmp_path):
         for name, verdict in zip(("facts", "loss"), verdicts, strict=True):
             found = final[f"{name}_{value}"]["free"]
             assert found.relative == pytest.approx(relative)
-            assert (found.verdict, found.counts) == (verdict, verdict != "no difference")
+            assert (found.verdict, found.counts) == (verdict, False)  # of one seed
             error = hypot(0.02, 0.02)
             assert found.difference.documents == pytest.approx(error)
             assert found.difference.threshold == pytest.approx(margin(error, 99))

@@ -33,7 +33,7 @@ def test_what_a_calibration_picked_is_shown_and_a_loose_number_says_so(tmp_path)
     assert [*map(printed, shown.rows)] == [["free", "64", "0.25", "no", gain, curve]]
     row = by_name(next(tables(findings(analysis))))["free"]
     assert "0.6000 ± 0.0100 (not converged)" in row["bound, bits per token"]
-    assert row["verdict"] == "not decided: the bound is loose"
+    assert row["verdict against base"] == "not decided: the bound is loose"
 
 
 @rejects("bounds.how_to_read: =lambda bound: bound.«monte_carlo or 0→se»", "the largest of others")
@@ -88,7 +88,7 @@ def test_single_runs_are_shown_beside_several_and_differences_where_there_are_an
     differences = "differences from the baselines, bits per token"
     assert heads(blocks) == ["bits per token", differences, *single]
     shown = by_name([*tables(blocks)][1])
-    found = {name: row["from base (1,000 parameters)"] for name, row in shown.items()}
+    found = {name: row["minus base (1,000 parameters)"] for name, row in shown.items()}
     assert [words[:7] for words in found.values()] == ["+0.5000", "−0.5000"]
     arms[0].first.evaluation.bits_per_byte = Figures(nll=Estimate(0.5, 0.0))
     assert heads(bounds(Analysis(arms[:1], EvaluationConfig())))[:2] == [

@@ -34,7 +34,7 @@ def test_a_design_is_not_lower_than_one_whose_bound_is_loose(tmp_path):
     free = {f"free_s{i}": {"half_variance": 0.2} for i in (0, 1)}
     (table,) = tables(designs(seeded(tmp_path, ARMS, BOUNDS, others=free)))
     linear = by_name(table)["linear"]
-    assert linear["− its model's design"] == "−0.1000, not decided: the bound is loose"
+    assert linear["− its model's design"] == "−0.1000; not decided: the bound is loose"
 
 
 def test_a_setting_that_repeats_the_models_is_no_other_design(tmp_path):
@@ -57,11 +57,11 @@ def test_the_table_has_a_row_for_each(analysis, tmp_path, monkeypatch):
     assert [row["arm"] for row in rows] == ["free", "linear", "residual"]
     assert analysis.comparisons_made == len(analysis.comparisons) + 2
     own, linear, residual = rows
-    assert residual["− its model's design"] == "+0.0000, no difference"
+    assert residual["− its model's design"] == "+0.0000; no difference"
     assert own["− its model's design"] == "–"
-    assert linear["− its model's design"] == "−0.1000, lower"
-    assert linear["− baseline"] == "−0.0500, lower"
-    assert linear["− larger baseline"] == "−0.0400, lower"
+    assert linear["− its model's design"] == "−0.1000; **lower**"
+    assert linear["− baseline"] == "−0.0500; **lower**"
+    assert linear["− larger baseline"] == "−0.0400; **lower**"
     assert (linear["valid"], linear["spread"]) == ("1.00", "2.5 → 2.5")
     assert (linear["recovery"], linear["noise"]) == ("1.75", "0.25")
     # 65 tokens a step at 32.5, 65 and 130 a second: 4 s, whichever arm; then twice as fast

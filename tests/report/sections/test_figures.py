@@ -18,7 +18,7 @@ from pipelines.report.sections.hidden_causes import LINES, coin_flip
 from pipelines.report.sections.kappa import figures_against_kappa
 from pipelines.report.sections.training import bound_by_budget, budgets, training_curves
 from pipelines.report.style import GREY, add_legend, label_axes, log_places, spaced, styles
-from pipelines.report.verdicts import draw_family, picture
+from pipelines.report.verdicts import WIDE, draw_family, headline
 from tests.compare.made_up import baseline, free_transformer
 from tests.support.figures import check_figure
 from tests.support.mutants import rejects
@@ -179,35 +179,41 @@ THREE = {"base": run(), "free_1": run(kappa=1.0), "free_2": run(kappa=2.0)}
 
 def test_without_a_partner_nothing_is_drawn(tmp_path):
     for name, spec in PAIR.items():
-        assert picture(analysis_of(write_experiment(tmp_path / name, {name: spec}, {}))) is None
+        assert headline(analysis_of(write_experiment(tmp_path / name, {name: spec}, {}))) == []
 
 
-@rejects("verdicts.draw_family: «→abs(»comparison.«threshold→mean)»", "bars wide as the difference")
+def drawn(analysis, narrow=False):
+    (picture,) = headline(analysis)
+    return picture.narrow if narrow else picture.figure
+
+
+@rejects("verdicts.draw_family: colour, «→abs(»c.«threshold→mean)»", "bars wide as the difference")
 def test_means_bars_and_seeds_are_drawn_from_the_baseline_at_0(tmp_path):
     analysis = seeded(tmp_path, PAIR, {"base": [0.5, 0.52], "free": [0.4, 0.46]})
-    check_figure("headline", picture(analysis), tmp_path)
+    check_figure("headline", drawn(analysis), tmp_path)
+    check_figure("headline_narrow", drawn(analysis, narrow=True), tmp_path)
 
 
 def test_a_panel_for_each_family_with_a_baseline_of_its_bound_alone(tmp_path):
     alone = {"alone": run(kappa=1.0, model="large")}
     text = {"text_base": run("text"), "text_free": run("text", kappa=0.5)}
     folder = write_experiment(tmp_path, PAIR | alone | text, {"free": 0.6})
-    check_figure("headline_of_two", picture(analysis_of(folder)), tmp_path)
+    check_figure("headline_of_two", drawn(analysis_of(folder)), tmp_path)
 
 
 def test_what_a_loose_bound_leaves_open_is_grey(tmp_path):
     loose = {"free": {"half_variance": 0.3, "converged": False}}
     folder = write_experiment(tmp_path, PAIR, {"free": 0.7}, others=loose)
-    (axes,) = picture(analysis_of(folder)).axes
-    (text,) = axes.texts
+    (axes,) = drawn(analysis_of(folder)).axes
+    _, text = axes.texts
     assert text.get_text() == "+0.2000 (not converged)  not decided: the bound is loose"
     assert text.get_color() == GREY
 
 
 def test_differences_of_unlike_size_are_all_seen(tmp_path):
     """Of 0.001 and 5 bits per token: the axis is logarithmic but around 0, and says so."""
-    bounds = {"base": [0.5], "free_1": [0.499], "free_2": [5.5]}
-    check_figure("headline_wide", picture(seeded(tmp_path, THREE, bounds)), tmp_path)
+    bounds = {"base": [0.5] * 2, "free_1": [0.499] * 2, "free_2": [5.5] * 2}
+    check_figure("headline_wide", drawn(seeded(tmp_path, THREE, bounds)), tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -226,14 +232,14 @@ def test_an_axis_is_logarithmic_from_a_hundred_thresholds_on(means, thresholds, 
     found = [contrast(arm, base, "bits_per_token", [1.0], [1.0]) for arm in arms]
     pairs = zip(found, means, thresholds, strict=True)
     axes = Figure().subplots()
-    draw_family(axes, "x", base, [replace(c, mean=m, threshold=t) for c, m, t in pairs])
+    draw_family(axes, "x", base, [replace(c, mean=m, threshold=t) for c, m, t in pairs], WIDE)
     assert axes.get_xscale() == scale
 
 
 def test_the_plain_baseline_is_at_0_and_others_are_told_by_what_they_have_more(tmp_path):
     arms = [free_transformer("free", 1.5), baseline("plus", 1.25, extra_blocks=1)]
     arms += [baseline("base", 1.0), baseline("prefix", 1.75, random_prefix=4)]
-    (axes,) = picture(Analysis(arms, EvaluationConfig())).axes
+    (axes,) = drawn(Analysis(arms, EvaluationConfig())).axes
     labels = [tick.get_text() for tick in axes.get_yticklabels()]
     assert labels == ["base", "free (κ = 1)", "plus (+ 1 block)", "prefix (+ random prefix of 4)"]
     means = [line.get_xdata() for line in axes.lines if line.get_marker() == "D"]

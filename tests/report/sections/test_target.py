@@ -46,7 +46,7 @@ def test_where_next_to_nothing_is_told_or_a_position_not_measured_no_half_is(tmp
     assert printed(known(arm) for arm in both) == ["–", "0.00"]
     first.evaluation.latent = told
     first.details.latent.start_bits[:] = [0.9, 1.4, 1.9, 4.0]
-    assert start_row(both[1])[0]["half of them by position"] == Cell("3")
+    assert start_row(both[1])[0]["half of the known ones by position"] == Cell("3")
     first.details.latent.start_bits[1] = None
     (row,) = start_row(both[1])
     assert printed(row.values()) == ["free", "4.00", "5.83", "–"]

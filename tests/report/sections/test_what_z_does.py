@@ -113,28 +113,28 @@ def verdicts(found):
 
 def test_where_p_is_large_or_the_sign_wrong_nothing_is_shown():
     for same, p in ((0.7, 0.05), (0.5, 0.01), (0.4, 0.01)):
-        assert verdicts([("free", apart(p, same))])["free"][0] == "not shown to tell files apart"
+        assert verdicts([("free", apart(p, same))])["free"][0] == "not shown"
     assert judged(steers(0.001), 0.001, "z") == "z steers"
     assert judged(steers(None), None, "z") == MISSING
     for ratio, p in ((1.25, 0.05), (1.0, 0.01), (0.9, 0.01)):
-        assert judged(steers(p, ratio), p, "z") == "not shown to steer"
+        assert judged(steers(p, ratio), p, "z") == "not shown"
 
 
 def test_similarities_are_in_percent_and_two_runs_are_two_tests():
     (table,) = of_clusters([("a", apart(0.001)), ("b", apart(0.002))])
     shares = ["70.0 ± 10.0 %", "50.0 ± 10.0 %", "25.0 percentage points"]
     p = "p = 0.001, 0.002 adjusted for 2 runs"
-    assert printed(table.rows[0]) == ["a", *shares, p, "tells files apart"]
+    assert printed(table.rows[0]) == ["a", *shares, p, "yes"]
 
 
 def test_one_run_of_many_with_a_small_p_shows_nothing(tmp_path):
     """Of 20 tests of nothing one has p = 0.05 by chance."""
     chances = [(f"s{i}", i / 20) for i in range(1, 21)]
     found = [(name, apart(p)) for name, p in chances]
-    assert {words for words, _ in verdicts(found).values()} == {"not shown to tell files apart"}
+    assert {words for words, _ in verdicts(found).values()} == {"not shown"}
     first, *others = verdicts([("s1", apart(0.001)), *found[1:]]).values()
-    assert first == ("tells files apart", "p = 0.001, 0.02 adjusted for 20 runs")
-    assert all(words == "not shown to tell files apart" for words, _ in others)
+    assert first == ("yes", "p = 0.001, 0.02 adjusted for 20 runs")
+    assert all(words == "not shown" for words, _ in others)
     runs = {name: run("text", kappa=1.0) for name, _ in chances}
     folder = write_experiment(tmp_path, runs, {})
     steered = {"same": measured(0.6), "different": measured(0.75), "ratio": ESTIMATE}
@@ -142,7 +142,7 @@ def test_one_run_of_many_with_a_small_p_shows_nothing(tmp_path):
         change(folder, name, "evaluation.json",
                steering=steered | {"null_mean": 1.0, "null_95": 1.01, "p_value": p})  # fmt: skip
     (table,) = tables(steering(analysis_of(folder)))
-    assert {tuple(printed(row[-2:])) for row in table.rows} == {("1", "not shown to steer")}
+    assert {tuple(printed(row[-2:])) for row in table.rows} == {("1", "not shown")}
 
 
 def test_a_run_of_one_document_has_no_error_to_show():
