@@ -144,7 +144,8 @@ def verdicts(data: str, analysis: Analysis) -> list[Table]:
             size = "" if others else f" ({first.parameters:,} parameters)"
             row[f"verdict against {name}"] = verdict(c) if c else MISSING
             differences[f"minus {name}{size}"] = difference_cell(c)
-        row |= {f"bound, {UNITS[arm.unit]}": estimate(arm.bound())} | differences
+        row[f"bound, {UNITS[arm.unit]}"] = estimate(arm.bound())
+        row |= differences
         if any(blocks for _, blocks in controls):
             row["gain"] = gain(against.values(), compared)
         if not all(each.baseline for each in arms):

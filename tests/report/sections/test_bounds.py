@@ -30,7 +30,7 @@ def test_what_a_calibration_picked_is_shown_and_a_loose_number_says_so(tmp_path)
     analysis = analysis_of(folder)
     (shown,) = [table for table in tables(bounds(analysis)) if "particles" in table.head]
     gain, curve = "0.01230, error 0.00450", "64: 0.6100, 128: 0.5977"
-    assert [*map(printed, shown.rows)] == [["free", "64", "0.25", "no", gain, curve]]
+    assert [*map(printed, shown.rows)] == [["free", "64", "0.25", "no", "–", gain, curve]]
     row = by_name(next(tables(findings(analysis))))["free"]
     assert "0.6000 ± 0.0100 (not converged)" in row["bound, bits per token"]
     assert row["verdict against base"] == "not decided: the bound is loose"
