@@ -70,7 +70,6 @@ def test_a_store_that_cannot_be_is_one_line_of_the_command(workspace, monkeypatc
     assert not Path("away").exists()
 
 
-@rejects("live.Tracking.try_to_sync: except «Exception→UserError»", "training ends with MLflow")
 def test_no_store_stops_a_stage_before_during_or_after_its_work(
     original, project, monkeypatch, capsys
 ):
@@ -99,6 +98,7 @@ def test_files_for_a_bucket_that_has_no_client_here_hold_nothing_else_up(
     with pytest.raises(UserError, match=r"files for file.*the package boto3 is missing here"):
         main.callback()
     runs = {run.info.run_name: run for run in tracked_runs()[1]}
+    assert "z sweep" in runs
     assert runs["z sweep"].data.tags["record"] == later.run.key
     MlflowClient(store_uri()).delete_run(runs["z sweep"].info.run_id)
     files = {tag: value for tag, value in before["tags"].items() if tag.startswith("file.")}
