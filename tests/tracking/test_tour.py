@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+from matplotlib.text import Text
 
 from tests.support.training import RUN
 from tests.tracking.conftest import on_disk
@@ -28,6 +29,13 @@ def test_the_tour_loads_pins_swaps_and_draws(project, monkeypatch, capsys):
     assert pinned.shape == swapped.shape == (5, codes.shape[1] + 1)
     final = [p.value for p in on_disk().points if p.key == "bound/bits_per_token"][-1]
     assert names["points"] == {RUN: (0.125, final)}
+    figure = names["figure"]
+    figure.canvas.draw()  # which lays it out
+    texts = [text for text in figure.findobj(Text) if text.get_visible() and text.get_text()]
+    boxes = [text.get_window_extent() for text in texts]
+    assert {RUN, f"{final:+.4f}"} <= {text.get_text() for text in texts}
+    assert all(figure.bbox.x0 <= box.x0 and box.x1 <= figure.bbox.x1 for box in boxes)
+    assert all(figure.bbox.y0 <= box.y0 and box.y1 <= figure.bbox.y1 for box in boxes)
 
 
 def test_where_nothing_is_trained_it_says_what_to_type(workspace):
@@ -35,5 +43,10 @@ def test_where_nothing_is_trained_it_says_what_to_type(workspace):
         run(CODE)
 
 
-def test_no_output_is_committed():
-    assert all(cell["outputs"] == [] and cell["execution_count"] is None for cell in CODE)
+def test_the_stored_outputs_are_of_one_run_from_top_to_bottom():
+    assert [cell["execution_count"] for cell in CODE] == [*range(1, len(CODE) + 1)]
+    outputs = [output for cell in CODE for output in cell["outputs"]]
+    assert {output["output_type"] for output in outputs} == {"stream", "display_data"}
+    assert {output.get("name", "stdout") for output in outputs} == {"stdout"}  # no warnings
+    assert "image/png" in outputs[-1]["data"]
+    assert "free_k1_2: κ = 0.5" in "".join(outputs[0]["text"])
