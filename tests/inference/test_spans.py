@@ -155,7 +155,8 @@ def test_the_noise_of_the_next_token_chooses_among_the_candidates(make_model, ma
     noise[:, 1, 0] = 1
     for length in (2, 3):
         read, of_read = prompt[:, :length], noise[:, :length]
-        q = sampled_probability(model(read[:1], of_read[:1]).bit_logits[:, 0])
+        logits = model(read[:1], torch.zeros_like(of_read[:1])).bit_logits
+        q = sampled_probability(logits[:, 0])
         last = pack_bits(candidate_noise(noise[:, 0])[-1] < q)
         assert torch.equal(settled(model, read, of_read)[:, 0], last)
 
