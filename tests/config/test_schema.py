@@ -342,10 +342,12 @@ def test_what_hydra_refuses_is_one_line_too(override, key, reason):
 @rejects(
     "load.setting_words: meant = «by_end.get(key)→by_end.get(str(error.full_key))»",
     "a place for the first name of a dotted key",
-    case="optim.lr",
+    case="optim.lr=1e-3-models.<name>.optim.lr",
 )
 @rejects(
-    'compose.no_choice: value«.strip("[]\'\\"")→»', "a list of choices as one name", case="stdlb"
+    'compose.no_choice: value«.strip("[]\'\\"")→»',
+    "a list of choices as one name",
+    case="data=[target,stdlb]-stdlib",
 )
 @pytest.mark.parametrize(
     ("mistyped", "meant"),
