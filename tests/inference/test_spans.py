@@ -183,7 +183,7 @@ def test_where_several_tokens_read_a_z_the_encoder_has_a_part_in_the_proposal(
     make_model, make_tokens, monkeypatch, latent, share
 ):
     proposals = []
-    monkeypatch.setattr(sequence_bounds, "filtering_bound", lambda *a: proposals.append(a[-1]))
+    monkeypatch.setattr(sequence_bounds, "filtering_bound", lambda *a: proposals.append(a[-2]))
     tokens = make_tokens(2, 7)
     nll_bound(make_model(latent=latent), tokens[:, :-1], tokens[:, 1:], 2, lambda: None)
     assert proposals == [FilterSettings(0.5, share)]

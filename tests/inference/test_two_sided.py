@@ -23,10 +23,11 @@ DESIGNS = {
 
 def strong(model):
     """A model whose z matters, and whose prior, if it is learned, depends on the text."""
+    rng = torch.Generator().manual_seed(1)
     with torch.no_grad():
         model.latent.post_sampler.mul_(4)
         if model.config.latent.prior != "uniform":
-            model.latent.prior.readout.weight.normal_(std=0.5)
+            model.latent.prior.readout.weight.normal_(std=0.5, generator=rng)
     return model
 
 
