@@ -30,9 +30,10 @@ def test_a_clone_has_two_experiments_after_a_pull_and_makes_nothing_again(
 ):
     (copied.folder / "conf/experiment/second.yaml").write_text(SECOND)
     for command in (
+        ("dvc", "remote", "add", "--default", "store", f"{tmp_path / 'remote'}"),
+        ("dvc", "push", "--run-cache"),
         ("python", "-m", "pipelines.cli", "compose", "experiment=second"),
         ("dvc", "repro"),
-        ("dvc", "remote", "add", "--default", "store", f"{tmp_path / 'remote'}"),
         ("git", "add", "-A"),
         ("git", "commit", "-qm", "finished"),
         ("dvc", "push", "--run-cache"),
@@ -49,7 +50,7 @@ def test_a_clone_has_two_experiments_after_a_pull_and_makes_nothing_again(
     assert clone.ok("git", "status", "--porcelain") == ""
 
     clone.compose()
-    assert stages_run(clone.ok("dvc", "repro")) == ["sources"]
+    assert stages_run(clone.ok("dvc", "repro", "--pull")) == ["sources"]
     for path in (
         *("report/smoke/index.html", "report/smoke/explorer.html", "data/tokens/target"),
         *("checkpoints/smoke/free_k1/last.ckpt", "results/smoke/baseline/metrics.json"),
