@@ -46,7 +46,9 @@ def write(model: FreeTransformer, first: Tensor, length: int, generator: Generat
     prompt, shape = first[:, None], (len(first), length, model.config.latent_bits)
     noise = torch.rand(shape, generator=generator)
     codes = torch.zeros(shape[:2], dtype=torch.long)
-    codes[:, :1] = from_prior(model, prompt, noise[:, :1].to(first.device)).codes
+    drawn = from_prior(model, prompt, noise[:, :1].to(first.device))
+    assert drawn.codes is not None
+    codes[:, :1] = drawn.codes
     given = torch.zeros_like(codes, dtype=torch.bool)
     given[:, 0] = True
     source = Noise(noise, codes, given)

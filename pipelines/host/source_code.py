@@ -101,8 +101,8 @@ def mentioned(modules: set[str]) -> set[str]:
         file
         for file in others
         if file.is_file()
-        and not is_leftover(name := file.relative_to(ROOT))
-        and name.as_posix() not in modules
+        and not is_leftover(place := file.relative_to(ROOT))
+        and place.as_posix() not in modules
     ]
     words: set[bytes] = set()
     program: set[str] = set()
@@ -159,11 +159,11 @@ def mirror(target: Path = CODE) -> dict[str, str]:
     sources = dict(files(dict.fromkeys(path for paths in stages().values() for path in paths)))
     changes = {}
     for old in [path for path in target.rglob("*") if path.is_file()]:
-        name = old.relative_to(target)
-        if name.as_posix() not in sources:
+        place = old.relative_to(target)
+        if place.as_posix() not in sources:
             old.unlink()
-            if not is_leftover(name):
-                changes[name.as_posix()] = "is gone"
+            if not is_leftover(place):
+                changes[place.as_posix()] = "is gone"
     made = {}
     for name, file in sources.items():
         source, copy = file.read_bytes(), target / name

@@ -125,8 +125,8 @@ def side_by_side(slots: list[Slot], costs: dict[str, float], logs: Path, lock: i
                     screen.say(line)
             inputs = {name: names for name, names in changed_stages().items() if name not in always}
             for names in sorted({tuple(names) for names in inputs.values() if names}):
-                again = ", ".join(name for name in inputs if tuple(inputs[name]) == names)
-                screen.say(f"{again}: run again, as these changed: {', '.join(names)}")
+                which = ", ".join(name for name in inputs if tuple(inputs[name]) == names)
+                screen.say(f"{which}: run again, as these changed: {', '.join(names)}")
             changed = graph.downstream(inputs) - always
             screen.total = len(always | changed)
             outcome = scheduler.run(graph, changed, graph.priorities(costs))

@@ -285,7 +285,7 @@ def checked_answer(task: ConfigurableTask, doc: Doc, label: Any) -> Any:
                 f"{name_of(task, doc)}: label {label!r}{hidden} is not the number of one of its "
                 f"{len(task.doc_to_choice(doc))} choices"
             )
-        return int(label)
+        return int(float(label))
     for answer in label if isinstance(label, list) else [label]:
         if not isinstance(answer, str | Real | np.generic):
             raise UserError(f"{name_of(task, doc)}: its answer {answer!r} is not text")
