@@ -74,8 +74,8 @@ def check_uniform(noise: Tensor, name: str = "noise") -> None:
 
 
 def readable(noise: Tensor) -> bool:
-    """Whether the numbers of ``noise`` can be read here: not in compiled code or a CUDA graph, and
-    not those of a fake tensor, which only counts.
+    """Whether the numbers in ``noise`` can be read here: not in compiled code, in a CUDA graph, or
+    in a fake tensor, which has none.
     """
     if torch.compiler.is_compiling() or not noise.numel() or type(noise) is not Tensor:
         return False

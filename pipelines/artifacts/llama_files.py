@@ -102,8 +102,8 @@ def gguf_tokenizer(path: Path) -> Tokenizer:
 
 @contextmanager
 def nothing_beside(path: Path) -> Iterator[Path]:
-    """A folder in which a file lies alone, as a link: of a file's own folder, transformers would
-    take tokenizer.json for that of a GGUF file, and offer to run the code that its settings name.
+    """A folder in which a file lies alone, as a link. In the file's own folder, transformers would
+    read a tokenizer.json as if it belonged to a GGUF file, and offer to run code that it names.
     """
     with TemporaryDirectory() as folder:
         (Path(folder) / path.name).symlink_to(path.resolve())

@@ -96,8 +96,8 @@ def read_graph() -> Graph:
 
 
 def changed_stages() -> dict[str, list[str]]:
-    """Stages whose command, parameters, dependencies or outputs differ from dvc.lock. To each its
-    dependencies and parameters that differ from those of its last run, by name.
+    """Stages whose command, parameters, dependencies or outputs differ from dvc.lock, with the
+    names of the dependencies and parameters that have changed since a stage ran last.
     """
     changed = {}
     with Repo(".") as repo:

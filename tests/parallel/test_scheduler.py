@@ -183,8 +183,16 @@ def test_the_end_of_the_terminal_is_an_interrupt_but_not_under_nohup():
         signal.signal(signal.SIGHUP, before)
 
 
+@pytest.fixture
+def no_nohup():
+    """A terminal's end is not ignored, though the tests may run under nohup."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_an_interrupt_reaches_every_stage_and_starts_no_other(run, number):
+def test_an_interrupt_reaches_every_stage_and_starts_no_other(run, no_nohup, number):
     stopped = """if True:
         import os, pathlib, signal, sys, time
         me = pathlib.Path({name!r})
