@@ -215,6 +215,7 @@ GIVEN = dict.fromkeys(GROUPS["Stages, as DVC runs them"], "a") | GIVEN
 @rejects(
     "cli.of_this_copy: check=None if «is_doctor→True» else",
     "a command outside the project's folder",
+    case="sample",
 )
 @pytest.mark.parametrize("name", [name for name in COMMANDS if name != "doctor"])
 def test_outside_the_projects_folder_every_command_is_refused_and_makes_nothing(
