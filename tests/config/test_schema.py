@@ -340,9 +340,9 @@ def test_what_hydra_refuses_is_one_line_too(override, key, reason):
 
 
 @rejects(
-    "load.setting_words: meant = «by_end.get(key)→by_end.get(str(error.full_key))»",
-    "a place for the first name of a dotted key",
-    case="optim.lr=1e-3-models.<name>.optim.lr",
+    "load.setting_words: «by_end.get(key) or →»near_names(key.partition",
+    "a similar setting in place of one of the same name",
+    case="seed=1-data.<name>.seed or runs.<name>.seed or evaluation.seed or suite.seed",
 )
 @rejects(
     'compose.no_choice: value«.strip("[]\'\\"")→»',
@@ -365,6 +365,7 @@ def test_what_hydra_refuses_is_one_line_too(override, key, reason):
         ("+optim={lr: 1e-3}", "models.<name>.optim"),
         ("kapa_bits=1", "arms.<name>.kappa_bits or runs.<name>.kappa_bits"),
         ("vocab_size=300", "data.<name>.vocab_size"),
+        ("seed=1", "data.<name>.seed or runs.<name>.seed or evaluation.seed or suite.seed"),
         ("compute.precision=float", "float32"),
         (f"{RUN}.data=tagret", "target"),
         (f"{RUN}.init_from.run=baselin", "baseline"),
