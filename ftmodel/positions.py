@@ -92,7 +92,8 @@ class Positions:
         document each, if a shape does not fit ``tokens``, or if a row without padding is longer
         than the context.
         """
-        if padding is None and start + tokens.shape[1] > config.context:
+        longest = config.context + (config.random_prefix if start else 0)
+        if padding is None and start + tokens.shape[1] > longest:
             raise ValueError(
                 f"tokens: a row of {start + tokens.shape[1]} exceeds the context of "
                 f"{config.context} that the model is made for"

@@ -55,7 +55,8 @@ def trainings_of(runs: Any, experiment: Any) -> dict[str, Any]:
     """Raises ValueError if two files would write results of one name, as a copy of a file does."""
     line = re.compile(rf"^name: *['\"]?{re.escape(str(experiment))}['\"]? *(#.*)?$", re.MULTILINE)
     paths = sorted(Path("conf/experiment").glob("*.yaml"))
-    same = [str(path) for path in paths if line.search(path.read_text("utf-8", "replace"))]
+    texts = {path: path.read_text(encoding="utf-8", errors="replace") for path in paths}
+    same = [str(path) for path, text in texts.items() if line.search(text)]
     if len(same) > 1:
         raise ValueError(
             f"name: {' and '.join(same)} are both called {experiment}: each would replace the "

@@ -52,7 +52,7 @@ def runs_of(revision: str | None) -> tuple[str, list[list[str]]]:
 
     files = DVCFileSystem(".", rev=revision)
     try:
-        params = OmegaConf.create(files.read_text("params.yaml"))
+        params = OmegaConf.create(files.read_text("params.yaml", encoding="utf-8"))
     except FileNotFoundError:
         return "no params.yaml", []
     name = params.name

@@ -5,7 +5,6 @@ memory and caches. They count seconds of their cores, so that what else is runni
 What was measured is noted in logs/speed.json and read from there next time.
 """
 
-import os
 import platform
 import sys
 from collections.abc import Sequence
@@ -30,6 +29,7 @@ from ftmodel.model.objective import training_loss
 from pipelines.config.schema import Optim
 from pipelines.host.console import say
 from pipelines.host.files import write_file
+from pipelines.host.machine import allowed_cores
 from pipelines.train.core.optimizer import make_optimizer
 
 NOTES = Path("logs/speed.json")
@@ -72,7 +72,7 @@ def speeds(shapes: Sequence[Shape], processes: int, threads: int) -> tuple[float
 
 def note_key(shape: Shape | str, processes: int, threads: int) -> str:
     """A hash of the machine, of how it is shared, and of what it trains."""
-    machine = platform.node(), platform.processor(), os.cpu_count(), torch.__version__
+    machine = platform.node(), platform.processor(), allowed_cores(), torch.__version__
     return sha256(repr((machine, processes, threads, shape)).encode()).hexdigest()[:16]
 
 

@@ -286,7 +286,7 @@ def nest(sync: Sync, runs: list[Tracked], others: set[str]) -> None:
         parents = [ids.get(run.data.tags.get(MLFLOW_PARENT_RUN_ID)) for run in nested]
         kept = resume_folder(name, "tracking.key")
         key = next((run.data.tags[KEY_TAG] for run in parents if run), None)
-        key = key or (kept.read_text() if kept.exists() else uuid4().hex[:12])
+        key = key or (kept.read_text(encoding="utf-8") if kept.exists() else uuid4().hex[:12])
         write_file(kept, key)
         ends = [run.ended for run in runs if run.ended]
         note = f"Experiment `{name}`: each arm's mean over seeds and spread.\n\n{WHAT_IS_COMPARED}"

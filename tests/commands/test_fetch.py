@@ -222,7 +222,7 @@ NO_TASKS = r"^params\.yaml: (cannot read the tasks of a suite|while parsing)"
 @pytest.mark.parametrize(
     ("arguments", "params", "message"),
     [
-        (["suite=papr"], None, "suite/papr.*mini; none; paper"),
+        (["suite=papr"], None, "suite: 'papr' is not one of mini, none, paper"),
         (["paper"], None, "'paper'; usage: ftlab fetch"),
         ([], "suite: {tasks: {a: {task: hellaswog}}}", "hellaswog"),
         *(([], text, NO_TASKS) for text in ("suite: {tasks: [1]}", "suite: {}", "a: [")),

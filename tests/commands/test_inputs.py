@@ -168,7 +168,8 @@ def test_changed_code_is_named_with_the_stages_that_run_again(
     copies[1].write_text("an older version")
     looked(x=text(FOLDER))
     said = capsys.readouterr().out
-    assert "ftmodel/model/a.py, ftmodel/model/latent.py" in said and said.endswith(": train\n")
+    assert said.splitlines()[-3].endswith("this runs again: train")
+    assert "  ftmodel/model/a.py: is gone\n  ftmodel/model/latent.py: `an older version` is" in said
     for i in range(8):
         (copies[0].parent / f"b{i}.py").write_text("")
     looked(x=text(FOLDER))

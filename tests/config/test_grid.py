@@ -69,7 +69,7 @@ def test_names():
         ("{kappa_bits: [1, 1.00000001]}", "arms: two different settings would be called free_k1"),
         ("{kappa_bits: 1, lr: 2}", "arms.free_k1.lr: 'lr' is not one of data, model"),
         ("{kappa_bits: 1, latent: {map: [table, tree]}}",
-         "arms.free_k1_map_tree.latent.map: Invalid value 'tree'"),
+         "arms.free_k1_map_tree.latent.map: 'tree' is not one of table, linear"),
         ("{kappa_bits: [1, 9]}", "arms.free_k1.data is missing"),
         ("free", "arms: ${grid} takes mappings of an arm's settings, not free"),
         ("", "arms: ${grid} takes at least one mapping"),

@@ -90,7 +90,7 @@ MISTAKES = [
     ([f"{CHILD}{{hf: x, copied_lr: -1}}"], "init_from.copied_lr: -1.0 must be at least 0"),
     ([f"{CHILD}{{hf: x}}", SEPARATE], "init_from.copy_encoder: true, but a separate encoder"),
     ([f"{CHILD}{{run: baseline}}", SEPARATE], "init_from.copy_encoder: true, but a separate enco"),
-    ([f"{CHILD}{{hub: x}}"], "'hub' is not one of run, hf"),
+    ([f"{CHILD}{{hub: x}}"], "'hub' is not one of hf, run"),
     (["runs.baseline.init_from={hf: x}", "runs.baseline.extra_blocks=1"],
      "runs.baseline.extra_blocks: 1, but its parent has none"),
     (["runs.baseline.init_from={hf: x}", "runs.baseline.random_prefix=1"],

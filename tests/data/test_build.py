@@ -19,7 +19,7 @@ from unittest.mock import Mock, patch
 
 import pytest
 import torch
-from filelock import FileLock, Timeout
+from filelock import Timeout
 from hypothesis import example, given, settings, strategies as st
 
 from ftmodel.synthetic import PROCESSES
@@ -34,6 +34,7 @@ from pipelines.data.build import make_parts, make_process, make_text, process_te
 from pipelines.data.mixture import Short
 from pipelines.data.sources import open_source
 from pipelines.host import errors
+from pipelines.host.files import lock_of
 from pipelines.host.errors import UserError
 from pipelines.host.files import SPLITS
 from tests.support.arrivals import arrives
@@ -604,7 +605,7 @@ def test_only_what_a_disk_refuses_is_an_error_of_the_users(tmp_path, monkeypatch
 
 
 def test_one_process_at_a_time_makes_a_corpus(tmp_path, monkeypatch):
-    inherited, lock = stage.make_parts, FileLock(tmp_path / "x.lock")
+    inherited, lock = stage.make_parts, lock_of(tmp_path / "x")
 
     def make(*arguments):
         with pytest.raises(Timeout):

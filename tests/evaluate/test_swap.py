@@ -44,7 +44,11 @@ def test_not_on_processes_nor_where_it_is_turned_off(
     make_model, monkeypatch, measurement, shape, setting
 ):
     """Nor of baselines, but for steering: how far draws of tokens alone drive texts apart."""
-    taken = {"score": Mock(), "results_of": Mock(return_value=(Mock(), Mock()))}
+    taken = {
+        "own_text_gap": Mock(return_value=None),
+        "score": Mock(),
+        "results_of": Mock(return_value=(Mock(), Mock())),
+    }
     for module in (stage, codes, generations, hidden_causes, target):
         for name in vars(module).keys() & {*taken, *MEASUREMENTS}:
             taken.setdefault(name, Mock(return_value=MEASUREMENTS.get(name)))
@@ -95,7 +99,8 @@ def test_each_measurement_is_of_evenly_spaced_chunks_that_its_setting_caps(
         model=make_model(context=16, **shape),
         shards=SimpleNamespace(tokenizer=lambda: None),
         data=TextData() if source == "text" else ProcessData(source),
-        settings=EvaluationConfig(1000, bit_tokens=2000, swap_tokens=3000, steering_prompts=5),
+        settings=EvaluationConfig(bit_tokens=2000, swap_tokens=3000, steering_prompts=5),
+        scored_tokens=1000,
     )
     with pytest.raises(Asked) as caught:
         measure(context)
