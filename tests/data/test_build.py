@@ -34,9 +34,8 @@ from pipelines.data.build import make_parts, make_process, make_text, process_te
 from pipelines.data.mixture import Short
 from pipelines.data.sources import open_source
 from pipelines.host import errors
-from pipelines.host.files import lock_of
 from pipelines.host.errors import UserError
-from pipelines.host.files import SPLITS
+from pipelines.host.files import SPLITS, lock_of
 from tests.support.arrivals import arrives
 from tests.support.mutants import rejects
 from tests.support.settings import each_changed
