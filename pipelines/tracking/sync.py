@@ -245,7 +245,7 @@ class Sync:
                     for file in files:
                         self.client.log_artifact(known.id, str(file))
                 except Exception as error:
-                    words = f"files for {known.artifacts}: {reason(error)}"
+                    words = f"{reason(error)}, for files in {known.artifacts}"
                     raise FilesNotTaken(words) from error
             self.client.set_tag(known.id, tag, value)
             known.tags[tag] = value

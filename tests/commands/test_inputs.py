@@ -173,9 +173,9 @@ def test_changed_code_is_named_with_the_stages_that_run_again(
     for i in range(8):
         (copies[0].parent / f"b{i}.py").write_text("")
     looked(x=text(FOLDER))
-    names = ", ".join(f"ftmodel/model/b{i}.py" for i in range(6))
     said = capsys.readouterr().out
-    assert f" {names} and 2 more" in said and said.endswith(": train\n")
+    named = "\n".join(f"  ftmodel/model/b{i}.py: is gone" for i in range(6))
+    assert said.endswith(f"{named}\n  and 2 more files\n")
 
 
 def test_little_is_imported_at_every_dvc_repro():
