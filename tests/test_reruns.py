@@ -92,7 +92,7 @@ def replaced(old, new):
 
 DEFAULTS = [  # the module and the beginning of a field, its default, another, and who reads it
     ("schema", "weight_decay: float = limited(", "0.01", "0.02", {"train", "report"}),
-    ("schema", "budgets: list[int] = field(default_factory=", "list", "lambda: [1040]",
+    ("schema", "budgets: list[int] = field(default_factory=", "list", "lambda: [4096]",
      {"train", "report"}),  # which names every setting of runs and models
     ("schema", "precision: Precision = Precision.", "auto", "bf16", {"train"}),
     ("schema", "max_failures: int = limited(", "3", "4", set()),
