@@ -140,7 +140,7 @@ WRONG = {
     case="noise: from 0 to 1, ",
 )
 @rejects(
-    "positions.Positions.of: «start + tokens.shape[1]→tokens.shape[1]» > config.context",
+    "positions.Positions.of: «start + tokens.shape[1]→tokens.shape[1]» > longest",
     "a cache longer than the context",
     case="tokens: a row of 20",
 )
