@@ -162,9 +162,6 @@ def test_what_a_killed_make_repro_has_left_is_named_with_how_to_stop_it(tmp_path
     left.wait()
 
 
-@rejects(
-    "dvc.pipeline_alone: «with no_experiments(what):→if True:»", "dvc exp run beside make repro"
-)
 def test_no_dvc_exp_run_begins_while_the_pipeline_is_held(pipeline):
     """It would set params.yaml aside, which stages at work read."""
     begins = partial(rwlock, str(dvc.EXPERIMENTS), localfs, "dvc exp run", [], ["workspace"], False)

@@ -129,7 +129,6 @@ LEFT = [  # by vim, Emacs, a patch, Jupyter, macOS, NFS, a file manager, notes, 
 ]
 
 
-@rejects("source_code.mentioned: «parts} <=→parts[-1:]} <=» words", "any module of a known name")
 @rejects("source_code.is_leftover: «any(→False and any(»", "hidden files and backups count")
 @pytest.mark.parametrize("git", [True, False])
 def test_only_what_python_imports_is_code(project, git):
