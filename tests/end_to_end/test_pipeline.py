@@ -44,7 +44,8 @@ def test_every_stage_runs_once_in_a_fresh_clone(finished):
     assert len(ran) == len(STAGES)
     page = (finished.folder / "report/smoke/index.html").read_text()
     assert all(run in page for run in RUNS)
-    assert re.search(r'<a href="http://127[^"]*/runs/\w+\?workflowType=\w+">free_k1_8 in MLflow</a>', page)
+    link = r'<a href="http://127[^"]*/runs/\w+\?workflowType=\w+">free_k1_8 in MLflow</a>'
+    assert re.search(link, page)
 
 
 def test_another_kappa_reruns_that_run_and_the_report_alone_and_can_be_compared(copied):
