@@ -116,7 +116,7 @@ def test_the_server_listens_on_this_machine_alone_and_ends_with_the_command(work
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     process = subprocess.Popen(
-        [sys.executable, "-m", "pipelines.cli", "ui", "--port", str(port)],
+        [sys.executable, "-c", f"from pipelines.commands.ui import main; main.callback({port})"],
         env=os.environ | {"PYTHONPATH": str(ROOT), "DISPLAY": ""},
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
