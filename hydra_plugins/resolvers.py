@@ -52,7 +52,9 @@ def plain(config: Any, resolve: bool = False) -> Any:
 
 
 def trainings_of(runs: Any, experiment: Any) -> dict[str, Any]:
-    """Raises ValueError if two files would write results of one name, as a copy of a file does."""
+    """How each run of the experiment is trained. Raises ValueError if two files of conf/experiment/
+    have its name, as after a copy: each would replace the other's results.
+    """
     line = re.compile(rf"^name: *['\"]?{re.escape(str(experiment))}['\"]? *(#.*)?$", re.MULTILINE)
     paths = sorted(Path("conf/experiment").glob("*.yaml"))
     texts = {path: path.read_text(encoding="utf-8", errors="replace") for path in paths}

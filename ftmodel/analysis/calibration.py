@@ -120,9 +120,8 @@ def calibrate(
         converged = gain <= MAX_GAIN * error
         # if the gain falls as 1 / K, even ``most`` particles are too few
         hopeless = 8 * particles >= most and particles * gain > most * MAX_GAIN * error
-        dear = affordable is not None and 2 * particles > affordable
-        if converged or hopeless or dear or 2 * particles > most:
-            stopped = dear and not (converged or 2 * particles > most or hopeless)
-            return Calibration(particles, share, converged, gain, error, by_share, curve, stopped)
+        done = converged or hopeless or 2 * particles > most
+        if done or (affordable is not None and 2 * particles > affordable):
+            return Calibration(particles, share, converged, gain, error, by_share, curve, not done)
         particles *= 2
         nll = estimates(particles, share)

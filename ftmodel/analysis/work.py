@@ -78,6 +78,14 @@ class EvaluationWork:
         fitting = takewhile(lambda k: self.passes(k, shares) <= allowed_passes, doubled(most))
         return max(fitting, default=0)
 
+    def affordable(self, allowed_passes: float, shares: int, most: int) -> tuple[int, int]:
+        """How many proposals a calibration can compare, and the ``most_particles`` then: only one
+        where comparing ``shares`` of them would cost too much.
+        """
+        if (particles := self.most_particles(allowed_passes, shares, most)) or shares <= 1:
+            return shares, particles
+        return 1, self.most_particles(allowed_passes, 1, most)
+
 
 def doubled(most: int) -> Sequence[int]:
     """The numbers of particles that a calibration tries, up to ``most``."""

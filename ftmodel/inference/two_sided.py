@@ -35,11 +35,13 @@ class OwnText:
 
 
 @torch.inference_mode()
-def write(model: FreeTransformer, first: Tensor, length: int, generator: Generator) -> OwnText:
+def sample_text(
+    model: FreeTransformer, first: Tensor, length: int, generator: Generator
+) -> OwnText:
     """Continue the tokens ``first`` (B,) to T + 1 tokens, T = ``length``, with all z from the
     prior: the first token's as well, which in ``generate`` comes from the encoder.
 
-    Raises ValueError for a baseline, and if T + 1 exceeds the context.
+    Raises ValueError for a baseline, and if T exceeds the context.
     """
     if model.latent is None:
         raise ValueError("model: a baseline has no z")

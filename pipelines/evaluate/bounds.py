@@ -27,12 +27,12 @@ from ftmodel.designs.hinge import LN2
 from ftmodel.inference.bounds import exact_nll, importance_bound, latent_bounds
 from ftmodel.inference.filtering import FilterSettings
 from ftmodel.inference.sequence_bound import default_proposal, enumerable, enumerated_nll, nll_bound
-from ftmodel.inference.two_sided import OwnText, both_bounds, write
+from ftmodel.inference.two_sided import OwnText, both_bounds, sample_text
 from ftmodel.model.free_transformer import FreeTransformer
 from ftmodel.synthetic import PROCESSES
 from pipelines.artifacts.packing import Batch, Chunk, held_out, noise_of, packed, rows_at_once
 from pipelines.artifacts.results import Details, Estimate, EvaluationResult, Figures, document_sums
-from pipelines.artifacts.tokens.shards import Shards
+from pipelines.artifacts.tokens.shards import Shards, Windows
 from pipelines.common.rng_streams import Purpose, generator
 from pipelines.config.data import Data, ProcessData
 from pipelines.config.schema import AUTO, EvaluationConfig, Run
@@ -81,10 +81,9 @@ def calibrated(
     if allowance and settings.max_particles is None:
         read = int(tokens.sum())
         work = replace(allowance.work, scored_tokens=scored_tokens, calibration_tokens=read)
-        affordable = work.most_particles(allowance.passes, len(shares), most)
-        if not affordable and len(shares) > 1:  # comparing them is what costs too much
+        compared, affordable = work.affordable(allowance.passes, len(shares), most)
+        if compared < len(shares):
             shares = (allowance.share,)
-            affordable = work.most_particles(allowance.passes, 1, most)
         if not affordable:
             times = work.passes(MIN_PARTICLES, len(shares)) / allowance.passes
             say(
@@ -97,10 +96,14 @@ def calibrated(
 
 def training_chunks(shards: Shards, context: int, scored_tokens: int) -> list[Chunk]:
     """Evenly spaced windows of training text, each cut to its longest stretch in one document."""
-    windows = shards.windows("train", context)
-    n = min(calibration_chunks(scored_tokens, context), len(windows))
-    texts = windows.batch(torch.arange(n) * len(windows) // n).numpy()
-    return [Chunk(i, 0, part_of(text, shards.metadata.end_of_text)) for i, text in enumerate(texts)]
+    windows, end = shards.windows("train", context), shards.metadata.end_of_text
+    texts = evenly_spaced(windows, min(calibration_chunks(scored_tokens, context), len(windows)))
+    return [Chunk(i, 0, part_of(text, end)) for i, text in enumerate(texts.numpy())]
+
+
+def evenly_spaced(windows: Windows, n: int) -> Tensor:
+    """n of the windows, (n, T + 1), some of them twice if there are fewer."""
+    return windows.batch(torch.arange(n) * len(windows) // n)
 
 
 def calibration_chunks(scored_tokens: int, context: int) -> int:
@@ -132,8 +135,9 @@ def filter_estimates(
     assert source is not None, "a plain baseline has no filter"
     parts = []
     how = FilterSettings(settings.resample_below, settings.proposal, stratify)
-    rows = filter_rows(settings, context) if stratify else settings.batch_tokens // context
-    for batch in packed(chunks, context, max(1, rows), source.drawn_once):
+    whole = rows_at_once(settings.batch_tokens, context)
+    rows = filter_rows(settings, context) if stratify else whole
+    for batch in packed(chunks, context, rows, source.drawn_once):
         draw = noise_of(batch, source.width, settings.seed, purpose, device)
         inputs, targets, ids = (
             t.to(device) for t in (batch.inputs, batch.targets, batch.segment_ids)
@@ -164,10 +168,10 @@ def own_text_gap(
         return None
     settings = chosen(settings, calibration)
     assert isinstance(settings.particles, int)
-    windows, n = shards.windows("train", config.context), settings.own_text_rows
-    first = windows.batch(torch.arange(n) * len(windows) // n)[:, 0]
+    windows = shards.windows("train", config.context)
+    first = evenly_spaced(windows, settings.own_text_rows)[:, 0]
     rng = generator(settings.seed, Purpose.OWN_TEXT)
-    text = write(model, first.to(device), config.context, rng)
+    text = sample_text(model, first.to(device), config.context, rng)
     chunks = [Chunk(i, 0, row) for i, row in enumerate(text.tokens.cpu().numpy())]
     how = FilterSettings(settings.resample_below, settings.proposal, calibration is not None)
     gaps = []
@@ -191,7 +195,7 @@ def chosen(settings: EvaluationConfig, calibration: Calibration | None) -> Evalu
 def filter_rows(settings: EvaluationConfig, context: int) -> int:
     """Rows that are filtered at once: fewer with many particles, each of which is a row."""
     assert isinstance(settings.particles, int), "particles are picked before the filter runs"
-    rows = settings.batch_tokens // context
+    rows = rows_at_once(settings.batch_tokens, context)
     return max(1, rows * PARTICLES_AT_ONCE // max(PARTICLES_AT_ONCE, settings.particles))
 
 

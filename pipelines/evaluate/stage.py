@@ -82,9 +82,9 @@ def figures_by_budget(
     """Bounds of the run's models at all its budgets; ``final`` has the last."""
     measured: list[DocumentScores | EvaluationResult] = []
     settings = settled(spec)
+    allowed = allowance(spec, settings)
     for budget in spec.budgets[:-1]:
         model, _, shards = load_trained(spec, budget.listed)
-        allowed = allowance(spec, settings)
         measured.append(score(model.to(device), shards, spec.data, settings, device, allowed))
     measured.append(final)
     return [

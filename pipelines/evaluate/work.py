@@ -85,10 +85,8 @@ def expected_passes(spec: RunSpec) -> float:
         shares = len(SHARES) if filtered and settings.proposal is None else 1
         particles = min(USUAL_PARTICLES, settings.max_particles or USUAL_PARTICLES)
         if settings.max_particles is None:
-            limit = allowed.passes
-            if not work.most_particles(limit, shares, particles):
-                shares = 1
-            particles = work.most_particles(limit, shares, particles) or MIN_PARTICLES
+            shares, affordable = work.affordable(allowed.passes, shares, particles)
+            particles = affordable or MIN_PARTICLES
     return work.passes(particles, shares) * len(spec.budgets)
 
 

@@ -181,7 +181,9 @@ def tried(monkeypatch):
     return told
 
 
-@rejects("bounds.calibrated: most_particles(«allowance.passes, 1→1e9, 1»", "work without a limit")
+@rejects(
+    "EvaluationWork.affordable: most_particles(«allowed_passes, 1→1e9, 1»", "work without a limit"
+)
 def test_an_evaluation_does_no_more_work_than_its_allowance(shards, model, tried, capsys):
     """Else it does not compare proposals, or does with four particles what is left to do."""
     unlimited, settings = 512, replace(SETTINGS, max_particles=None)

@@ -55,7 +55,7 @@ WATCHED = {  # what a function is told, by its name in any module of the evaluat
     "nll_bound": lambda model, inputs, targets, particles, draw, ids, settings: (
         *(particles, settings.resample_below, settings.proposal),
     ),
-    "write": lambda model, first, length, rng: (len(first), length),
+    "sample_text": lambda model, first, length, rng: (len(first), length),
     "both_bounds": lambda model, text, particles, filters, draw, how: (
         *(len(text.tokens), filters, how.resample_below, how.proposal, how.stratify),
     ),
@@ -130,7 +130,11 @@ def together(*told):
 
 def own_text(context, **how):
     """What the gap on its own text tells."""
-    return {"write": {(3, context)}, "both_bounds": {(3, 4, *how.values())}, "generator": {19}}
+    return {
+        "sample_text": {(3, context)},
+        "both_bounds": {(3, 4, *how.values())},
+        "generator": {19},
+    }
 
 
 def bounds_of(tokens, **others):

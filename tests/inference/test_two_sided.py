@@ -6,7 +6,7 @@ import torch
 from ftmodel.inference.filtering import FilterSettings
 from ftmodel.inference.passes import with_codes
 from ftmodel.inference.sequence_bound import nll_bound
-from ftmodel.inference.two_sided import OwnText, both_bounds, write
+from ftmodel.inference.two_sided import OwnText, both_bounds, sample_text
 from tests.support.designs import EVERY
 from tests.support.enumeration import Exact, assert_near
 from tests.support.mutants import rejects
@@ -72,14 +72,14 @@ def test_z_of_the_past_drawn_anew_at_each_token_would_be_another_model(make_mode
     assert abs(redrawn - Exact(model, tokens[:-1], tokens[1:]).nll) > 0.01
 
 
-@rejects("two_sided.write: given[:, «0→1:»]", "the first z from the encoder")
-@rejects("two_sided.write: model, «tokens→(tokens * 0)»[:, :-1]", "z of another text")
+@rejects("two_sided.sample_text: given[:, «0→1:»]", "the first z from the encoder")
+@rejects("two_sided.sample_text: model, «tokens→(tokens * 0)»[:, :-1]", "z of another text")
 @pytest.mark.parametrize("design", DESIGNS)
 @torch.inference_mode()
 def test_a_model_writes_text_together_with_its_z(make_model, rng, design):
     """−log p(x | z) of what it writes averages to what it is by p(z) and p(x | z)."""
     model = strong(make_model(latent_bits=2, n_layers=2, latent=DESIGNS[design]))
-    text = write(model, torch.ones(4000, dtype=torch.long), 4, rng)
+    text = sample_text(model, torch.ones(4000, dtype=torch.long), 4, rng)
     inputs, targets = text.tokens[:, :-1], text.tokens[:, 1:]
     log_p = model.logits(with_codes(model, inputs, text.codes).hidden).log_softmax(-1)
     nll = -log_p.gather(2, targets[..., None]).squeeze(2)
