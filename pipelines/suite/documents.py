@@ -258,10 +258,8 @@ def checked_choice(task: ConfigurableTask, doc: Doc, label: Any) -> Any:
     numbers = []
     for each in label if isinstance(label, list) else [label]:
         if each not in (range(len(choices)) if isinstance(each, Real) else choices):
-            hidden = " (a hidden one?)" if str(each) == "-1" else ""
             raise UserError(
-                f"{name_of(task, doc)}: label {each!r}{hidden} is none of its {len(choices)} "
-                "choices"
+                f"{name_of(task, doc)}: label {quoted(each)} is none of its {len(choices)} choices"
             )
         numbers.append(choices.index(each) if isinstance(each, str) else int(each))
         if (first := choices.index(choices[numbers[-1]])) < numbers[-1]:
@@ -271,7 +269,14 @@ def checked_choice(task: ConfigurableTask, doc: Doc, label: Any) -> Any:
             )
     if task.multiple_input:
         return target
-    return numbers if isinstance(label, list) else label if isinstance(label, str) else numbers[0]
+    if isinstance(label, list):
+        return numbers
+    return label if isinstance(label, str) else numbers[0]
+
+
+def quoted(label: Any) -> str:
+    """A label in an error; −1 is what test splits have that hide theirs."""
+    return f"{label!r} (a hidden one?)" if str(label) == "-1" else repr(label)
 
 
 def checked_answer(task: ConfigurableTask, doc: Doc, label: Any) -> Any:
@@ -280,9 +285,8 @@ def checked_answer(task: ConfigurableTask, doc: Doc, label: Any) -> Any:
     """
     if task.config.doc_to_choice is not None:
         if not isinstance(label, Real) or label not in range(len(task.doc_to_choice(doc))):
-            hidden = " (a hidden one?)" if str(label) == "-1" else ""
             raise UserError(
-                f"{name_of(task, doc)}: label {label!r}{hidden} is not the number of one of its "
+                f"{name_of(task, doc)}: label {quoted(label)} is not the number of one of its "
                 f"{len(task.doc_to_choice(doc))} choices"
             )
         return int(float(label))

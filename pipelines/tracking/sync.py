@@ -285,6 +285,7 @@ def nest(sync: Sync, runs: list[Tracked], others: set[str]) -> None:
         nested = [run for run in found if run.data.tags.get(KEY_TAG) in keys]
         parents = [ids.get(run.data.tags.get(MLFLOW_PARENT_RUN_ID)) for run in nested]
         kept = resume_folder(name, "tracking.key")
+        # The key of the run to nest in: that of MLflow's, or else the one that was kept or is new
         key = next((run.data.tags[KEY_TAG] for run in parents if run), None)
         key = key or (kept.read_text(encoding="utf-8") if kept.exists() else uuid4().hex[:12])
         write_file(kept, key)
@@ -298,7 +299,7 @@ def nest(sync: Sync, runs: list[Tracked], others: set[str]) -> None:
             started=min(run.started for run in runs),
             ended=max(ends, default=None),
             status="FINISHED",
-            tags=tags | {key: runs[0].tags[key] for key in STATEMENT if key in runs[0].tags},
+            tags=tags | {tag: runs[0].tags[tag] for tag in STATEMENT if tag in runs[0].tags},
         )
         add_arms(parent, runs)
         known = sync(parent)
@@ -306,11 +307,12 @@ def nest(sync: Sync, runs: list[Tracked], others: set[str]) -> None:
         for run in nested:
             if run.data.tags.get(MLFLOW_PARENT_RUN_ID) != known.id:
                 sync.client.set_tag(run.info.run_id, MLFLOW_PARENT_RUN_ID, known.id)
+        # What was nested earlier and has been trained anew since no longer counts
         names = {run.run_name for run in runs}
         for run in found:
-            tags, old = run.data.tags, run.info.run_name
-            ours = tags.get(MLFLOW_PARENT_RUN_ID) == known.id and old in names
-            if ours and "arm" in tags and tags.get(KEY_TAG) not in keys | others:
+            before, old = run.data.tags, run.info.run_name
+            ours = before.get(MLFLOW_PARENT_RUN_ID) == known.id and old in names
+            if ours and "arm" in before and before.get(KEY_TAG) not in keys | others:
                 sync.client.update_run(run.info.run_id, name=f"{old} {REPLACED}")
                 sync.client.delete_tag(run.info.run_id, "arm")
 
