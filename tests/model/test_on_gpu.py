@@ -67,7 +67,7 @@ def test_compiled_blocks_compute_the_same(make_model, make_tokens, rng, gpu):
 @pytest.mark.parametrize("compiled", [False, True])
 def test_attention_within_documents_is_that_of_the_dense_mask(make_model, rng, gpu, compiled):
     """By FlexAttention, in blocks of 128 positions."""
-    model = make_model(n_layers=2, head_width=16)
+    model = make_model(n_layers=2, head_width=16, context=400)
     tokens = torch.randint(11, (2, 401), generator=rng)
     documents = torch.arange(4).repeat_interleave(torch.tensor([150, 1, 106, 143])).expand(2, -1)
     given = tokens, torch.rand(2, 400, 3, generator=rng)

@@ -428,11 +428,11 @@ def test_a_killed_sweep_goes_on_to_a_good_a_bad_and_a_failing_trial(tmp_path, mo
     assert re.search(rf"\nlr_1e30 +at 5% of its budget failed: .*{failed}", done.stdout)
     parent, trials, steps = tracked(project)
     assert {name: run.info.status for name, run in trials.items()} == {
-        "lr_0p003": "FINISHED", "lr_1em09": "KILLED", "lr_1e30": "FAILED"
+        "lr_0p003": "FINISHED", "lr_1em09 KILLED": "KILLED", "lr_1e30 FAILED": "FAILED"
     }  # fmt: skip
     assert trials["lr_0p003"].data.params["optim.lr"] == "0.003"
     assert steps["lr_0p003"] == list(range(1, 21))
-    assert steps["lr_1em09"] == [1, 2, 3, 4]
+    assert steps["lr_1em09 KILLED"] == [1, 2, 3, 4]
     assert not (project.folder / resume_folder("sweep_smoke", "lr_0p003")).exists()
     assert parent.info.status == "FINISHED"
     assert parent.data.tags["best.trial"] == "lr_0p003"
