@@ -37,7 +37,7 @@ from pipelines.report.blocks import (
 from pipelines.report.html import character_kinds
 from pipelines.report.sections import titled
 from pipelines.report.sections.target import target_figures
-from pipelines.report.style import GREY, Style
+from pipelines.report.style import Style
 from pipelines.report.wording import number
 
 SAMPLES = ROOT / "docs/paper/figure4_samples.txt"
@@ -259,7 +259,7 @@ def figure4_csv(analysis: Analysis) -> list[dict[str, Any]]:
 
 # Figure 4 is laid out in inches from the upper left corner.
 PAGE, COLUMNS, BOX = 13.95, (0.25, 7.1), 6.6
-LINE, FONT, HEADER = 0.19, 11.3, 1.15
+LINE, FONT, HEADER = 0.19, 11.3, 1.25
 KEY = (
     "Blue: each sequence has its own z.  Green: five sequences share one z, or under a learned "
     "prior the same random numbers for z.\n"
@@ -276,7 +276,7 @@ def draw_figure4(rows: list[Row]) -> Figure:
     axes.set_axis_off()
     for left, head in zip(COLUMNS, ("This experiment", "The paper (Figure 4)"), strict=True):
         axes.text(left, 0.35, head, fontsize=15, fontweight="bold")
-    axes.text(COLUMNS[0], 0.8, KEY, fontsize=10.5, color=GREY)
+    axes.text(COLUMNS[0], 0.9, KEY, fontsize=13, color="#374151")
     top = HEADER - 0.15
     for row, row_height in zip(rows, heights, strict=True):
         axes.text(COLUMNS[0], top + 0.25, row.arm.title, fontsize=12.5, fontweight="bold")
