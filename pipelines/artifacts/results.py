@@ -29,7 +29,7 @@ class Estimate:
     mean: float
     se: float  # standard error over documents; NaN for a single one
     # for a filtering bound: standard error over repeated filters, and half the variance of its log
-    # estimate. While small, that is about how far the bound lies above the NLL
+    # estimate. While small, and if the filter converged, the bound lies about so far above the NLL
     monte_carlo: float | None = None
     half_variance: float | None = None
     converged: bool | None = None  # whether a calibration found enough particles; None: not asked

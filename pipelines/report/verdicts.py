@@ -224,7 +224,10 @@ def reservations(arm: Arm, against: Collection[Comparison]) -> list[str]:
     if arm.collapsed:
         notes.append(f"latent collapsed (seed {listed(map(str, arm.collapsed))})")
     bound, loose = arm.figures().filtering, arm.looseness()
-    if bound and max(loose, bound.monte_carlo or 0) > bound.se / 10:
+    if bound and bound.converged is False:
+        # half a variance says nothing here, so no distance is named
+        notes.append("filter not converged: how far the bound lies above the NLL is not known")
+    elif bound and max(loose, bound.monte_carlo or 0) > bound.se / 10:
         notes.append(
             f"bound not tight: it may lie {loose:.4f} above the NLL (error over documents: "
             f"{bound.se:.4f})"

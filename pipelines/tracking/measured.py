@@ -83,6 +83,9 @@ def add_evaluation(
     for unit in results.UNITS:
         if measured := getattr(evaluation, unit):
             figures[f"bound_error_{unit}"] = measured.bound.se
+    if gap := evaluation.own_text_gap:
+        figures["own_text_gap_bits_per_token"] = gap.mean
+        figures["own_text_gap_error_bits_per_token"] = gap.se
     run.add("eval", figures, evaluation.trained_tokens, at, origin)
 
 

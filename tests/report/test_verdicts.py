@@ -244,6 +244,15 @@ def test_a_filter_that_is_not_tight_to_a_tenth_of_the_documents_error_is_named(f
         assert numbers(note) == told and note.startswith("bound not tight") == bool(told)
 
 
+@rejects("verdicts.reservations: «bound.converged is False→False»", "half a variance of no meaning")
+@pytest.mark.parametrize(("half", "se"), [(0.5, 0.01), (0.0, 1.0)])
+def test_how_far_a_filter_that_did_not_converge_lies_above_is_not_said(half, se):
+    filtering = {"half_variance": half, "converged": False}
+    free = free_transformer("free", 0.5, se=se, filtering=filtering)
+    note = table(made(baseline("base", 0.5), free))["free"][NOTES]
+    assert note.startswith("filter not converged") and not numbers(note)
+
+
 def test_what_kappa_does_is_told_of_two_values_and_with_a_baseline_alone(monkeypatch):
     monkeypatch.setattr("pipelines.report.sections.kappa.figures_against_kappa", Mock())
     base = baseline("base", 0.5)

@@ -17,6 +17,7 @@ from pipelines.tracking.measured import (
     evaluation_tags,
     read_tracked,
 )
+from tests.support.mutants import rejects
 from tests.tracking.conftest import suite_results
 
 PARAMS = {"data": "d", "data_hash": "h", "seed": "1"}
@@ -74,6 +75,15 @@ def test_figures_of_each_budget_belong_to_its_model_on_the_held_out_split():
     assert named == {
         name: {"seed": "1", "data": "d", "tokens": tokens} for name, tokens in wanted.items()
     }
+
+
+@rejects("measured.add_evaluation: «gap.se→gap.mean»", "a gap in place of its error")
+def test_the_gap_between_both_bounds_of_its_own_text_is_logged_with_its_error():
+    run = a_run()
+    add_evaluation(run, replace(EVALUATION, own_text_gap=Estimate(0.25, 0.03)), {}, 5)
+    found = {p.key: (p.value, p.step) for p in run.points if "own_text" in p.key}
+    names = ("own_text_gap_bits_per_token", "own_text_gap_error_bits_per_token")
+    assert found == {f"eval/{name}": (x, 30) for name, x in zip(names, (0.25, 0.03), strict=True)}
 
 
 def test_scores_of_each_budget_belong_to_its_model_and_the_benchmark():

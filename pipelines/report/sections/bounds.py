@@ -126,7 +126,7 @@ def how_to_read(arms: list[Arm], unit: str, seeds: bool, settings: EvaluationCon
         texts = [f"Means over seeds {error}; spread: sample standard deviation over seeds."]
     if bounds := [bound for arm in arms if (bound := arm.figures(unit).filtering)]:
         largest = max(bounds, key=lambda bound: bound.monte_carlo or 0)
-        half = max(bound.half_variance or 0.0 for bound in bounds)
+        converged = [bound for bound in bounds if bound.converged is not False]
         if settings.particles == AUTO:
             what = (
                 f"of the mean probability of {settings.filters} filters, whose particles and "
@@ -141,9 +141,18 @@ def how_to_read(arms: list[Arm], unit: str, seeds: bool, settings: EvaluationCon
         texts.append(
             f"[Filtering bound](../../docs/measurement/filtering_bound.md): {what}. Its own "
             f"error, over repeated filters, is at most {largest.monte_carlo or 0:.5f} (error over "
-            f"documents: {largest.se:.5f}). It lies above the NLL by roughly half the variance of "
-            f"its log estimate, which is at most {half:.5f}."
+            f"documents: {largest.se:.5f})."
         )
+        if converged:
+            half = max(bound.half_variance or 0.0 for bound in converged)
+            texts[-1] += (
+                " It lies above the NLL by roughly half the variance of its log estimate, which is "
+                f"at most {half:.5f}."
+            )
+        if len(converged) < len(bounds):
+            texts[-1] += (
+                " Where the filter has not converged, how far the bound lies above is not known."
+            )
     if unit == "bits_per_byte":
         texts.append("Quote bits per byte: tokenizers differ, bytes do not.")
     if exact := first.bits_per_token.exact:

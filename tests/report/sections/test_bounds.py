@@ -59,6 +59,11 @@ def test_the_largest_error_of_a_filter_is_beside_the_error_of_the_same_bound():
     assert re.findall(r"\d\.\d{5}", words) == ["0.04000", "0.10000", "0.50000"]
     _, words = how_to_read(arms[2:], "bits_per_token", False, EvaluationConfig())
     assert re.findall(r"\d\.\d{5}", words) == ["0.00000", "0.40000", "0.00000"]
+    arms[2].first.evaluation.bits_per_token = Figures(filtering=Estimate(1.0, 0.4, 0, 0.9, False))
+    for shown, half in ((arms, ["0.50000"]), (arms[2:], [])):
+        _, words = how_to_read(shown, "bits_per_token", False, EvaluationConfig())
+        assert re.findall(r"\d\.\d{5}", words)[2:] == half
+        assert words.endswith("how far the bound lies above is not known.")
     settings = EvaluationConfig(particles=AUTO, filters=3)
     _, words = how_to_read(arms, "bits_per_token", False, settings)
     assert "of 3 filters, whose particles and proposal were found" in words
