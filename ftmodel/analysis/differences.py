@@ -24,7 +24,7 @@ from statistics import fmean, stdev, variance
 import numpy as np
 import torch
 from scipy.special import stdtrit  # the quantile of Student's t
-from scipy.stats import linregress
+from scipy.stats import binom, linregress
 from torch import Tensor
 
 from ftmodel.analysis.statistics import mean_and_error
@@ -51,6 +51,7 @@ class DocumentError:
     error: float  # NaN for a single document
     freedom: int
     interaction: float = 0.0  # the squared part that is in the error over seeds too; 0 if unknown
+    exact: float = 0.0  # what a difference of rates must exceed beside: see `exact_margin`
 
 
 def document_error(
@@ -66,11 +67,35 @@ def document_error(
     """
     n, seeds = scores.shape[1], (len(scores), len(other_scores))
     error = mean_and_error(scores.double().mean(0) - other_scores.double().mean(0), sizes)["se"]
+    exact = 0.0 if sizes is not None else exact_margin(scores, other_scores)
     freedom = sum(seeds) - 2
     if n == 1 or not freedom:
-        return DocumentError(error, n - 1)
+        return DocumentError(error, n - 1, exact=exact)
     squares = sum(interaction_squares(each.double(), sizes) for each in (scores, other_scores))
-    return DocumentError(error, n - 1, squares / freedom * sum(1 / number for number in seeds))
+    shared = squares / freedom * sum(1 / number for number in seeds)
+    return DocumentError(error, n - 1, shared, exact)
+
+
+def exact_margin(scores: Tensor, other_scores: Tensor) -> float:
+    """What a difference between two rates, means of 0 and 1 over n documents, must exceed beside
+    its t-tests, which are too sure of few documents; 0 for other scores.
+
+    Two models that pass the same documents may still differ on others: with 97.5 % confidence each
+    way on 1 − 0.025^(1/n) of them at most (Clopper & Pearson 1934, Biometrika 26). Where each has
+    one seed, McNemar's exact test (1947, Psychometrika 12) must refuse, at 5 %, that a document
+    that one of them passes and the other fails falls to either with the same probability.
+    """
+    n, seeds = scores.shape[1], (len(scores), len(other_scores))
+    if not all(((each == 0) | (each == 1)).all() for each in (scores, other_scores)):
+        return 0.0
+    unseen = 1 - (LEVEL / 2) ** (1 / n)
+    discordant = int((scores[0] != other_scores[0]).sum())
+    if seeds != (1, 1) or not discordant:
+        return unseen
+    # the most of the discordant documents that may fall to one model; it leads by twice that less
+    # all, in steps of two
+    most = int(binom.isf(LEVEL / 2, discordant, 0.5))
+    return max(unseen, (2 * most - discordant + 1) / n)
 
 
 def interaction_squares(scores: Tensor, sizes: Tensor | None) -> float:
@@ -234,11 +259,11 @@ def threshold(seeds: SeedError, documents: DocumentError | None) -> float:
         return margin(seeds.error, seeds.freedom)
     alone = margin(documents.error, documents.freedom)
     if isnan(seeds.error) or isnan(documents.error):
-        return alone
+        return max(alone, documents.exact)  # NaN stays: it is the first
     of_seeds, rest = seeds.error**2, max(0.0, documents.error**2 - documents.interaction)
     squares = of_seeds**2 / seeds.freedom + rest**2 / documents.freedom
     both = margin(sqrt(of_seeds + rest), (of_seeds + rest) ** 2 / squares) if squares else 0.0
-    return max(alone, margin(seeds.error, seeds.freedom), both)
+    return max(alone, margin(seeds.error, seeds.freedom), both, documents.exact)
 
 
 def margin(error: float, freedom: float) -> float:

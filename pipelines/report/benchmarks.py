@@ -22,6 +22,7 @@ from math import hypot, log, nan
 import torch
 
 from ftmodel.analysis.differences import DocumentError, document_error
+from ftmodel.analysis.statistics import wilson
 from pipelines.artifacts.result_files import in_last_third, late_tokens
 from pipelines.artifacts.results import Estimate
 from pipelines.artifacts.run_results import RunResults
@@ -157,6 +158,7 @@ class Score:
     value: OverSeeds
     difference: Comparison | None  # from the plain baseline
     higher_is_better: bool
+    interval: tuple[float, float] | None = None  # 95 %, of a rate of passed documents
 
     @property
     def relative(self) -> float | None:
@@ -310,9 +312,26 @@ def compare_scores(arms: list[Arm], task: Task, found: Measured) -> dict[str, Sc
 
     differences = from_plain(arms, values, task.metric, error)
     return {
-        name: Score(over_seeds(each), differences.get(name), task.higher_is_better)
-        for name, each in values.items()
+        name: Score(
+            over_seeds(values[name]),
+            differences.get(name),
+            task.higher_is_better,
+            rate_interval(task, found[name]),
+        )
+        for name in found
     }
+
+
+def rate_interval(task: Task, seeds: list[SeedScore]) -> tuple[float, float] | None:
+    """The 95 % interval of a rate: of documents that pass or fail, or, as an error of 0 says
+    nothing, of scores between 0 and 1 that are all the same. None for other scores.
+    """
+    scores = [score for seed in seeds for score in seed.documents]
+    value = over_seeds([seed.value for seed in seeds])
+    passes = len(scores) == task.documents * len(seeds) and all(score in (0, 1) for score in scores)
+    if passes or (value.se == 0 and 0 <= value.mean <= 1):
+        return wilson(value.mean, task.documents)
+    return None
 
 
 def score_error(task: Task, seeds: list[SeedScore], others: list[SeedScore]) -> DocumentError:

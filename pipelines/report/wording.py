@@ -5,6 +5,7 @@ from math import isnan
 from statistics import fmean, stdev
 
 from ftmodel.analysis.differences import Difference
+from ftmodel.analysis.statistics import clopper_pearson
 from pipelines.artifacts.results import Estimate
 from pipelines.compare.comparison import Comparison
 from pipelines.report.blocks import MISSING, Cell, Verdict
@@ -29,6 +30,16 @@ def signed(value: float, decimals: int = 4) -> str:
 def count(number: int, noun: str) -> str:
     """A number with its noun: 3 seeds; 34,567 tokens."""
     return f"{number:,} {noun}" + ("" if number == 1 else "s")
+
+
+def between(ends: tuple[float, float], decimals: int) -> str:
+    """The ends of an interval: 0.01 to 0.91."""
+    return " to ".join(number(end, decimals) for end in ends)
+
+
+def share(found: int, trials: int, noun: str) -> str:
+    """A count of few with its 95 % interval: 15 of 16 runs (95 %: 0.70 to 1.00)."""
+    return f"{found} of {count(trials, noun)} (95 %: {between(clopper_pearson(found, trials), 2)})"
 
 
 def magnitude(number: float) -> str:

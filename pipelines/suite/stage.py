@@ -158,7 +158,7 @@ def score_checkpoint(spec: RunSpec, budget: Budget, waiting: Unfinished) -> Scor
         if task not in scored.outcomes:
             continue
         value, se = outcome.result.value, outcome.result.se
-        error = "" if se is None else f" ± {se:.4f}"
+        error = f" ± {se:.4f}" if se else ""
         print(f"{name}{at}: {task} {value:.4f}{error} ({settings.label})", flush=True)
         if whole and suite.pass_at_k.samples and task in suite.pass_at_k.tasks:
             with full_memory(f"{name}: {task}", memory), scored.apart(f"{task}, pass@k", at):

@@ -54,7 +54,7 @@ from pipelines.report.style import (
     panels,
     spaced,
 )
-from pipelines.report.wording import estimate, listed, magnitude, number, signed
+from pipelines.report.wording import between, estimate, listed, magnitude, number, signed
 
 COLUMNS, TICKS = 4, 4  # of the figure: panels side by side, and labels below each
 SCORING = {
@@ -85,7 +85,10 @@ def suite_words(families: list[Benchmarks]) -> str:
         said += f", on at most {first.limit:,} documents a task"
         parts = [key for suite in suites for key, task in suite.tasks.items() if task.subtasks]
         said += f" (of {listed(dict.fromkeys(parts))}: of each part)" if parts else ""
-    return f"{said}. ± is one standard error over documents."
+    return (
+        f"{said}. ± is one standard error over documents. In parentheses: the 95 % interval of a "
+        "rate of documents (Wilson)."
+    )
 
 
 def family_blocks(family: Benchmarks, analysis: Analysis) -> list[Block]:
@@ -142,10 +145,14 @@ def beside(family: Benchmarks, late: bool = False) -> PaperTable | None:
 
 
 def score_cell(score: Score | None) -> Cell:
-    """A cell such as 0.400 ± 0.020; **+33.33 % better**, or +33.33 % (better, one seed)."""
+    """A cell such as 0.400 (0.308 to 0.498) or 0.400 ± 0.020; **+33.33 % better**, or +33.33 %
+    (better, one seed).
+    """
     if score is None:
         return MISSING
     cell = estimate(score.value, 3)
+    if score.interval:
+        cell = replace(cell, error=f"({between(score.interval, 3)})")
     if not score.verdict:
         return cell
     relative = "–" if score.relative is None else f"{signed(score.relative, 2)} %"

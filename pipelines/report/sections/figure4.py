@@ -12,6 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyBboxPatch
 
+from ftmodel.analysis.statistics import clopper_pearson
 from ftmodel.synthetic.target import Scores, score_groups
 from pipelines.artifacts.curve import training_seconds
 from pipelines.artifacts.run_results import RunResults
@@ -38,7 +39,7 @@ from pipelines.report.html import character_kinds
 from pipelines.report.sections import titled
 from pipelines.report.sections.target import target_figures
 from pipelines.report.style import Style
-from pipelines.report.wording import number
+from pipelines.report.wording import between, number
 
 SAMPLES = ROOT / "docs/paper/figure4_samples.txt"
 PINNED_GROUPS, GROUP_SIZE = 2, 5  # shown, as in the paper
@@ -85,6 +86,7 @@ class Panel:
     pinned: list[list[str]]  # two groups; none for a baseline, which has no z
     scores: TargetScores
     groups: str  # how many groups of how many sequences were scored, fresh and pinned
+    sequences: int  # with fresh z, for the scores of one model; 0 for means over seeds
     note: str = ""  # which seeds all this is from
 
     @property
@@ -148,8 +150,11 @@ def score_rows(row: Row) -> list[Entries]:
         rows = [score_row(row, Name(row.arm.name), seeds[0], row.ours)]
     else:
         rows = [score_row(row, Name(row.arm.name), f"mean of {len(seeds)}", row.ours)]
-        for seed, scores in zip(seeds, scores_by_seed(row.arm), strict=True):
-            panel = replace(row.ours, scores=scores)
+        for seed, run in zip(seeds, row.arm.runs, strict=True):
+            fresh, pinned = run_scores(run)
+            sequences = fresh.groups * fresh.group_size
+            scores = target_scores(fresh, pinned)
+            panel = replace(row.ours, scores=scores, sequences=sequences)
             rows.append(score_row(row, Name(row.arm.name, below=True), seed, panel))
     if row.paper:
         rows.append(score_row(row, Name("the paper", below=True), MISSING, row.paper))
@@ -157,13 +162,17 @@ def score_rows(row: Row) -> list[Entries]:
 
 
 def score_row(row: Row, name: Name, seed: Entry, panel: Panel) -> Entries:
-    scores = panel.scores
+    scores, valid = panel.scores, panel.scores["valid_fresh"]
+    interval = ""
+    if valid is not None and panel.sequences:
+        ends = clopper_pearson(round(valid * panel.sequences), panel.sequences)
+        interval = f"({between(ends, 2)})"
     return {
         "arm": name,
         "κ": Cell(row.arm.first.kappa),
         "seed": seed,
         "groups × size": Cell(panel.groups),
-        "valid": Cell(number(scores["valid_fresh"], 2)),
+        "valid (95 %)": Cell(number(valid, 2), interval),
         "spread, fresh z": Cell(number(scores["spread_fresh"], 1)),
         "spread, pinned z": Cell(number(scores["spread_pinned"], 1)),
         "pinned ÷ fresh": Cell(number(scores["ratio"], 2)),
@@ -185,7 +194,7 @@ def read_paper() -> dict[float, Panel]:
     panels = {}
     for kappa, (first, *others) in groups.items():
         scores = score_groups([first]), score_groups(others)
-        panels[kappa] = Panel(first, others, target_scores(*scores), in_groups(*scores))
+        panels[kappa] = Panel(first, others, target_scores(*scores), in_groups(*scores), len(first))
     return panels
 
 
@@ -212,13 +221,15 @@ def our_panel(arm: Arm) -> Panel:
     """The sequences of the arm's first seed with the mean scores of all its seeds."""
     groups = arm.first.details.groups
     assert groups, f"{arm.first.name} has no generated groups"
-    several = f"means of {len(arm.runs)} seeds; seed {arm.run.seed} shown"
+    fresh, pinned = run_scores(arm.first)
+    several = len(arm.runs) > 1
     return Panel(
         groups["fresh"][0][:GROUP_SIZE],
         [group[:GROUP_SIZE] for group in groups.get("pinned", [])[:PINNED_GROUPS]],
         arm_scores(arm),
-        in_groups(*run_scores(arm.first)),
-        several if len(arm.runs) > 1 else "",
+        in_groups(fresh, pinned),
+        0 if several else fresh.groups * fresh.group_size,
+        f"means of {len(arm.runs)} seeds; seed {arm.run.seed} shown" if several else "",
     )
 
 

@@ -28,7 +28,7 @@ from pipelines.report.style import (
     millions,
     seeds_and_means,
 )
-from pipelines.report.wording import number, signed
+from pipelines.report.wording import number, share, signed
 
 TAX, LARGER_TAX = "tax", "tax over the larger baseline"  # a bound minus the mean NLL of a baseline
 USE, RECOVERY = "use of z", "recovery"
@@ -174,8 +174,8 @@ def scope(ladder: Ladder) -> str:
     said = f"124 M is {TARGET / ladder.rungs[-1].parameters:.3g} times the largest size."
     if ignored := sum(use.ignored for use in uses):
         said += (
-            f" z is ignored by {ignored} of {len(uses)} arms with κ above 0: their tax is the tax "
-            "of an unused latent."
+            f" z is ignored by {share(ignored, len(uses), 'arm')} with κ above 0: their tax is the "
+            "tax of an unused latent."
         )
     return said
 
