@@ -7,7 +7,7 @@ from statistics import fmean, stdev
 import numpy as np
 import pytest
 import torch
-from scipy.stats import t as student, ttest_ind, ttest_ind_from_stats
+from scipy.stats import binomtest, t as student, ttest_ind, ttest_ind_from_stats
 
 from ftmodel.analysis.differences import (
     REFUSED,
@@ -168,6 +168,26 @@ def test_the_error_over_documents_is_paired_and_a_ratio_of_sums():
     assert found == DocumentError(pytest.approx(2), 1, pytest.approx(1))
     alone = document_error(torch.ones(2, 1), torch.zeros(2, 1))
     assert isnan(alone.error) and (alone.freedom, alone.interaction) == (0, 0)
+
+
+@rejects("differences.exact_margin: isf(LEVEL«→ / 2», discordant", "McNemar's test at a quarter")
+@rejects("differences.threshold: both, «documents.exact→0.0»", "a t-test alone of few documents")
+@pytest.mark.parametrize(("gained", "lost"), [(5, 0), (6, 0), (9, 2), (10, 2), (14, 4), (15, 4)])
+def test_few_documents_that_pass_or_fail_are_judged_by_mcnemars_exact_test(gained, lost):
+    base = torch.tensor([[0.0] * gained + [1.0] * lost + [1.0] * 20])
+    free = torch.tensor([[1.0] * gained + [0.0] * lost + [1.0] * 20])
+    documents = document_error(free, base)
+    means = [[each.mean().item()] for each in (free, base)]
+    refused = binomtest(gained, gained + lost).pvalue <= 0.05
+    assert (verdict_of(*means, documents) == "higher") == refused
+    assert (difference(*means, DocumentError(documents.error, 1000)).verdict) == "higher"
+
+
+def test_models_that_pass_the_same_few_documents_may_differ_on_others():
+    none = torch.zeros(2, 16)
+    found = difference([0.0, 0.0], [0.0, 0.0], document_error(none, none))
+    assert found.threshold == pytest.approx(binomtest(0, 16).proportion_ci(method="exact").high)
+    assert document_error(none + 0.5, none).exact == 0
 
 
 @rejects(

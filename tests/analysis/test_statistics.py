@@ -4,8 +4,9 @@ from math import isnan
 
 import pytest
 import torch
+from scipy.stats import binom, binomtest
 
-from ftmodel.analysis.statistics import mean_and_error
+from ftmodel.analysis.statistics import clopper_pearson, mean_and_error, wilson
 from tests.support.mutants import rejects
 
 
@@ -27,3 +28,14 @@ def test_the_standard_error_of_a_mean_over_documents(rng):
     of_four = mean_and_error(torch.tensor([1.0, 2.0, 3.0, 4.0]))
     assert of_four == pytest.approx({"mean": 2.5, "se": (5 / 3) ** 0.5 / 2})
     assert isnan(mean_and_error(torch.ones(1))["se"])
+
+
+@rejects("statistics.wilson: (z / (2 * documents)) ** 2«→ * 0»", "an interval of no width at 0")
+@pytest.mark.parametrize("count", [0, 1, 9, 16])
+def test_intervals_of_rates(count):
+    """Wilson's is SciPy's; at the ends of Clopper and Pearson's, so few or so many have 2.5 %."""
+    interval = binomtest(count, 16).proportion_ci(method="wilson")
+    assert wilson(count / 16, 16) == pytest.approx((interval.low, interval.high))
+    low, high = clopper_pearson(count, 16)
+    assert binom.sf(count - 1, 16, low) == pytest.approx(0.025 if count else 1.0)
+    assert binom.cdf(count, 16, high) == pytest.approx(0.025 if count < 16 else 1.0)

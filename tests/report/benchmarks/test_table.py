@@ -10,6 +10,7 @@ from pipelines.compare.arms import Arm
 from pipelines.config.schema import EvaluationConfig
 from pipelines.report.analysis import Analysis
 from pipelines.report.benchmarks import benchmarks, family_benchmarks
+from pipelines.report.sections.benchmarks import score_cell
 from tests.support.mutants import rejects
 from tests.support.results import arms_of, run, set_suite_run, task, write_experiment, write_suite
 
@@ -87,6 +88,20 @@ def test_documents_are_paired_where_their_scores_are_stored(tmp_path):
     assert (found.verdict, found.relative) == ("better", pytest.approx(16.0))
     assert other.difference.documents == pytest.approx(0.05 * sqrt(2))  # of other documents
     assert other.verdict == "no difference"
+
+
+@rejects("benchmarks.rate_interval: «passes or (→(»value", "± of a rate of few documents")
+def test_a_rate_has_wilsons_interval_and_never_an_error_of_0(tmp_path):
+    few = {"base": task(0, 0, documents=4), "free": task(0.5, 0.29, documents=4)}
+    loss = {"base": task(2.5, 0.1, documents=4, **LOSS), "free": task(2, 0.1, documents=4, **LOSS)}
+    scores = {"few": {"base": [0.0] * 4, "free": [1.0, 1.0, 0.0, 0.0]}}
+    final = scored(tmp_path, {"few": few, "unstored": few, "loss": loss}, scores)
+    found = {key: {n: str(score_cell(s)) for n, s in by.items()} for key, by in final.items()}
+    assert found["few"]["base"] == "0.000 (0.000 to 0.490)"
+    assert found["few"]["free"].startswith("0.500 (0.150 to 0.850)")
+    assert found["unstored"]["base"] == found["few"]["base"]
+    assert found["unstored"]["free"].startswith("0.500 ± 0.290")
+    assert found["loss"]["base"] == "2.500 ± 0.100"
 
 
 @rejects(
