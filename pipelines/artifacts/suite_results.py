@@ -52,6 +52,11 @@ class SampledScore:
         }
 
 
+def gold_key(task: str) -> str:
+    """The key in suite_scores.json of the bits per byte of a task's right answers."""
+    return f"{task}/gold_bpb"
+
+
 def sampled_key(task: str, sampling: Sampling, figure: str) -> str:
     """The key of a figure in suite_scores.json, such as mbpp/tokens_0.8/pass_at_10."""
     return f"{task}/{sampling.name}/{figure}"
@@ -74,10 +79,14 @@ class TaskResult(TaskScore):
     subtasks: dict[str, float] = field(default_factory=dict)
     sources: list[str] = field(default_factory=list)  # where its data are from; empty for our own
     sampled: list[SampledScore] = field(default_factory=list)  # one for each way
+    gold_bpb: TaskScore | None = None  # bits per byte of the right answer, given the prompt
 
-    def sampled_figures(self, name: str) -> dict[str, TaskScore]:
-        """Scores of several answers, by sampled_key; ``name`` is the task's in the suite."""
-        return {
+    def other_figures(self, name: str) -> dict[str, TaskScore]:
+        """Scores beside the task's own, by their keys in suite_scores.json; ``name`` is the task's
+        in the suite.
+        """
+        gold = {gold_key(name): self.gold_bpb} if self.gold_bpb else {}
+        return gold | {
             sampled_key(name, each.sampling, figure): score
             for each in self.sampled
             for figure, score in each.figures().items()

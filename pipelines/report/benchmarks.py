@@ -33,6 +33,7 @@ from pipelines.artifacts.suite_results import (
     TaskResult,
     TaskScore,
     Varied,
+    gold_key,
     sampled_key,
 )
 from pipelines.compare.arms import Arm, OverSeeds, families, grouped, over_seeds
@@ -200,6 +201,7 @@ class Benchmarks:
 
     arms: list[Arm]
     tasks: list[Task]
+    gold: Scores  # bits per byte of the right answers; of tasks that have them
     final: Scores
     last_third: Scores  # means over the last third of training; empty without budgets
 
@@ -242,10 +244,11 @@ def family_benchmarks(arms: list[Arm]) -> Benchmarks:
     for run in (run for arm in arms for run in arm.runs):
         for key, result in suite_of(run).tasks.items():
             tasks.setdefault(key, Task(**vars(result), key=key))
+    gold = {key: gold_scores(arms, task) for key, task in tasks.items() if task.gold_bpb}
     final = {key: final_scores(arms, task) for key, task in tasks.items()}
     late = {key: late_scores(arms, task) for key, task in tasks.items()}
     late = {key: by_arm for key, by_arm in late.items() if by_arm}
-    return Benchmarks(arms, list(tasks.values()), final, late)
+    return Benchmarks(arms, list(tasks.values()), gold, final, late)
 
 
 def suite_of(run: RunResults) -> SuiteResults:
@@ -279,6 +282,17 @@ def final_scores(arms: list[Arm], task: Task) -> dict[str, Score]:
         return SeedScore(estimate_of(suite_of(run).tasks[task.key]), documents)
 
     return compare_scores(arms, task, measured(arms, task, final))
+
+
+def gold_scores(arms: list[Arm], task: Task) -> dict[str, Score]:
+    def gold(arm: Arm, run: RunResults) -> SeedScore | None:
+        score = suite_of(run).tasks[task.key].gold_bpb
+        if score is None:
+            return None
+        return SeedScore(estimate_of(score), run.suite_scores.get(gold_key(task.key), []))
+
+    by_bits = replace(task, metric="bits_per_byte", higher_is_better=False)
+    return compare_scores(arms, by_bits, measured(arms, task, gold))
 
 
 def late_scores(arms: list[Arm], task: Task) -> dict[str, Score]:

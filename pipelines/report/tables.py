@@ -46,7 +46,7 @@ def run_row(run: RunResults) -> dict[str, Any]:
     row |= {} if (late := last_third(run)) is None else {"last_third": late}
     for task, result in (run.suite.tasks if run.suite else {}).items():
         row |= {f"suite_{task}": result.value, f"suite_{task}_se": result.se}
-        for key, score in result.sampled_figures(task).items():
+        for key, score in result.other_figures(task).items():
             name = f"suite_{key.replace('/', '_')}"
             row |= {name: score.value, f"{name}_se": score.se}
     return row

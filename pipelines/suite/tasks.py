@@ -12,6 +12,7 @@ PASSED or the failure's name.
 import json
 import logging
 from collections.abc import Mapping
+from dataclasses import replace
 from itertools import chain
 from math import hypot, isclose, isfinite, isnan, log
 from pathlib import Path
@@ -20,11 +21,13 @@ from time import perf_counter
 from typing import Any, NamedTuple
 
 import torch
+from lm_eval.api.instance import Instance
+from lm_eval.api.model import LM
 from lm_eval.evaluator import evaluate
 from lm_eval.utils import handle_non_serializable
 
 from ftmodel.analysis.statistics import mean_and_error
-from pipelines.artifacts.suite_results import TaskResult
+from pipelines.artifacts.suite_results import TaskResult, TaskScore
 from pipelines.common.file_listing import words_of
 from pipelines.config.suite import Suite, SuiteTask
 from pipelines.host.errors import UserError
@@ -50,6 +53,7 @@ class Outcome(NamedTuple):
     result: TaskResult
     scores: list[float] | None  # of each document, where the value is their mean
     log: list[LoggedSample]
+    gold: list[float] | None = None  # bits per byte of each document's right answer
 
 
 def load(task: str) -> dict[str, Any]:
@@ -208,7 +212,52 @@ def run_task(lm: FreeTransformerLM, name: str, spec: SuiteTask, suite: Suite) ->
     if not isfinite(result.value):
         raise UserError(f"task {top}: its {metric} is {result.value}")
     scores = document_scores(metric, result.value, samples) if whole else None
-    return Outcome(result, scores, as_logged(filtered))
+    gold = gold_bits_per_byte(lm, tasks, samples) if whole else None
+    if gold:
+        score = mean_and_error(torch.tensor(gold))
+        error = None if isnan(score["se"]) else score["se"]
+        result = replace(result, gold_bpb=TaskScore(score["mean"], error))
+    return Outcome(result, scores, as_logged(filtered), gold)
+
+
+def gold_bits_per_byte(
+    lm: LM, tasks: Mapping[str, Any], samples: list[LoggedSample]
+) -> list[float] | None:
+    """−log₂ P(right answer | prompt) ÷ the answer's bytes, of each document: it moves where a small
+    model's accuracy is chance. Of several right answers the first counts. None for a task with a
+    document whose answer is no text, has none, or is longer than the context.
+    """
+    pairs = list[tuple[str, str]]()
+    nats = list[float]()
+    for sample in samples:
+        task, asked, right = tasks[sample["task"]], sample["arguments"], sample["target"]
+        right = right[0] if isinstance(right, list) and right else right
+        if task.OUTPUT_TYPE == "multiple_choice":
+            if task.multiple_input:  # several prompts and one answer: which prompt is right
+                right = task.doc_to_text(sample["doc"])
+            choices = task.doc_to_choice(sample["doc"])
+            if isinstance(right, str) and right in choices:
+                right = choices.index(right)
+            if not isinstance(right, int):
+                return None
+            pairs.append(asked[right])
+            nats.append(-sample["resps"][right][0][0])  # which the harness has asked for
+        elif task.OUTPUT_TYPE == "generate_until":
+            if isinstance(right, int) and task.config.doc_to_choice is not None:
+                right = task.doc_to_choice(sample["doc"])[right]
+            if not isinstance(right, str) or not right:
+                return None
+            pairs.append((asked[0][0], f"{task.config.target_delimiter}{right}"))
+        else:
+            return None
+    if not nats:
+        try:
+            asked = [Instance("loglikelihood", {}, pair, i) for i, pair in enumerate(pairs)]
+            nats = [-log_p for log_p, _ in lm.loglikelihood(asked)]
+        except UserError:
+            return None
+    sizes = (len(answer.encode(errors="surrogatepass")) for _, answer in pairs)
+    return [each / log(2) / size for each, size in zip(nats, sizes, strict=True)]
 
 
 def as_logged(samples: list[LoggedSample]) -> list[LoggedSample]:

@@ -136,8 +136,8 @@ def add_suite(run: Tracked, suite: SuiteResults, at: int) -> None:
         for name, score in tasks.items():
             data = benchmark(name, suite)
             origin = Origin(model, data["name"], data["digest"])
-            sampled = score.sampled_figures(name) if isinstance(score, TaskResult) else {}
-            for key, each in ({name: score} | sampled).items():
+            others = score.other_figures(name) if isinstance(score, TaskResult) else {}
+            for key, each in ({name: score} | others).items():
                 run.add("suite", {key: each.value}, tokens, at, origin)
                 if each.se is not None:
                     errors[f"suite.{key}_se"][tokens] = each.se

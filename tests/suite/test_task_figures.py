@@ -21,11 +21,13 @@ def test_the_figure_of_several_tasks_is_that_of_their_group(monkeypatch, names):
     config = SimpleNamespace(
         num_fewshot=3, dataset_kwargs=None, dataset_path="a/b", dataset_name=None
     )
-    task = Mock(config=config, OUTPUT_TYPE="multiple_choice")
+    task = Mock(config=config, OUTPUT_TYPE="multiple_choice", multiple_input=False)
+    task.doc_to_choice.return_value = ["b"]
     group = {"name": SimpleNamespace(version="2.0")} if len(names) > 1 else {}
     values = {"name": 0.75} if len(names) > 1 else {}
     values |= {name: float(i) for i, name in enumerate(names)}
-    sample = {"filter": "none", "acc": 1.0, "arguments": [("a", "b")]}
+    sample = {"filter": "none", "acc": 1.0, "arguments": [("a", "b")], "doc": {}}
+    sample |= {"target": 0, "resps": [[(-1.0, False)]]}
     results = {
         "results": {name: {"acc,none": value} for name, value in values.items()},
         "samples": {name: [sample, sample | {"filter": "other"}] for name in names},
@@ -35,7 +37,7 @@ def test_the_figure_of_several_tasks_is_that_of_their_group(monkeypatch, names):
     loaded = {"tasks": dict.fromkeys(names, task), "groups": group}
     monkeypatch.setattr(tasks, "prepare", lambda *_: loaded)
     monkeypatch.setattr(tasks, "run", lambda *_: (results, 1.5))
-    result, _, log = run_task(Scripted(), "x", entry("name", "acc,none"), settings())
+    result, _, log, _ = run_task(Scripted(), "x", entry("name", "acc,none"), settings())
     several = len(names) > 1
     assert (result.value, result.version) == ((0.75, "2.0") if several else (0.0, "1.0"))
     assert result.subtasks == ({"one": 0.0, "two": 1.0} if several else {})

@@ -82,7 +82,7 @@ def test_who_knows_the_answers_has_them_all(sandbox):
     answers |= {doc["prompt"]: "    return 'good'" for doc in documents("functions")}
     model = Scripted(lambda *pair: 0.0 if pair in likely else -50.0, answers.__getitem__)
     for name, spec in MINI.items():
-        figures, scores, samples = run_task(model, name, spec, settings(run_code=True))
+        figures, scores, samples, _ = run_task(model, name, spec, settings(run_code=True))
         assert figures.documents == len(samples) == len(documents(spec.task.removeprefix("ft_")))
         if name != "passages":
             assert figures.value == 1 and figures.higher_is_better
@@ -97,7 +97,7 @@ def test_the_two_scorings_weigh_length_differently_and_their_errors_are_a_propor
     docs, found = documents("snippets"), []
     model = Scripted(lambda _, choice: -math.sqrt(len(choice)))  # less unlikely per character
     for name, prefer in (("snippets", min), ("snippets_char", max)):
-        result, scores, _ = run_task(model, name, MINI[name], settings())
+        result, scores, *_ = run_task(model, name, MINI[name], settings())
         right = [prefer(doc["choices"], key=len) == doc["choices"][doc["answer"]] for doc in docs]
         p, n = result.value, result.documents
         assert p == np.mean(right) and np.mean(scores) == pytest.approx(p)
@@ -108,7 +108,7 @@ def test_the_two_scorings_weigh_length_differently_and_their_errors_are_a_propor
 
 def test_bits_per_byte():
     texts = [doc["text"] for doc in documents("passages")]
-    figures, scores, _ = run_task(Scripted(), "passages", MINI["passages"], settings())
+    figures, scores, *_ = run_task(Scripted(), "passages", MINI["passages"], settings())
     bits = np.array([-hashed("", text) / math.log(2) for text in texts])
     sizes = np.array([len(text.encode()) for text in texts])
     value = bits.sum() / sizes.sum()
@@ -118,6 +118,27 @@ def test_bits_per_byte():
     expected = math.sqrt((n - 1) / n * sum((each - np.mean(jackknife)) ** 2 for each in jackknife))
     assert figures.se == pytest.approx(expected, rel=0.1)
     assert not figures.higher_is_better and scores is None
+
+
+@rejects("tasks.gold_bits_per_byte: append(asked[«right→0»])", "the first prompt as the right one")
+@rejects("tasks.gold_bits_per_byte: each / log(2) / «size→1»", "bits per document")
+def test_bits_per_byte_of_right_answers(sandbox):
+    """Of several choices by what the harness has asked, of an answer to be written by asking."""
+    right = {
+        "snippets": lambda doc: (doc["prompt"], doc["choices"][doc["answer"]]),
+        "words": lambda doc: (doc["before"] + doc["words"][doc["answer"]], doc["after"]),
+        "idioms": lambda doc: (doc["prompt"], doc["answer"]),
+        "functions": lambda doc: (doc["prompt"], doc["canonical_solution"]),
+    }
+    for name, pair_of in right.items():
+        pairs = [*map(pair_of, documents(name))]
+        expected = [-hashed(*pair) / math.log(2) / len(pair[1].encode()) for pair in pairs]
+        result, *_, gold = run_task(Scripted(), name, MINI[name], settings(run_code=True))
+        assert gold == pytest.approx(expected)
+        assert result.gold_bpb.value == pytest.approx(np.mean(expected))
+        assert result.gold_bpb.se == pytest.approx(np.std(expected, ddof=1) / math.sqrt(len(pairs)))
+    result, *_, gold = run_task(Scripted(), "passages", MINI["passages"], settings())
+    assert result.gold_bpb is gold is None
 
 
 def choice_docs(*choices):
@@ -138,7 +159,7 @@ def test_undecided_where_noise_may_swap_the_two_best(given, key, undecided):
     }
     given(**choice_docs(*values.values()))
     model = Scripted(lambda prompt, choice: values[prompt][choice], error=lambda *_: 0.1)
-    figures, _, samples = run_task(model, "x", entry("ft_snippets", key), settings())
+    figures, _, samples, _ = run_task(model, "x", entry("ft_snippets", key), settings())
     assert figures.undecided == undecided
     assert figures.mc_error == pytest.approx(0.1)
     assert samples[3]["mc_error"] == [0.1, 0.1]
@@ -369,7 +390,7 @@ def test_choices_of_the_papers_tasks(given, name):
     asked = given(train=docs, validation=docs[:2], test=docs[:2])
     spec = PAPER[name]
     model = Scripted(lambda context, choice: 0.0 if choice == continuations[right] else -50.0)
-    figures, _, _ = run_task(model, name, spec, settings())
+    figures, *_ = run_task(model, name, spec, settings())
     assert {what[:2] for what in asked} == {source}
     (context, _), *_ = model.pairs[: len(continuations)]
     assert [choice for _, choice in model.pairs[: len(continuations)]] == continuations
@@ -394,7 +415,7 @@ def test_winogrande_compares_ends_not_beginnings(given):
     model = Scripted(
         lambda context, _: log_p[context.removeprefix("The cup fell off the table as ")]
     )
-    figures, scores, _ = run_task(model, "winogrande", PAPER["winogrande"], settings())
+    figures, scores, *_ = run_task(model, "winogrande", PAPER["winogrande"], settings())
     assert asked[0][:2] == ("allenai/winogrande", "winogrande_xl")
     assert model.pairs[:2] == [
         ("The cup fell off the table as it", " was tilted."),
@@ -417,7 +438,7 @@ def test_mmlu_counts_every_subject_the_same(monkeypatch):
 
     monkeypatch.setattr(benchmark_data, "load", load)
     model = Scripted(lambda _, choice: -1.0 - (choice != " A"))
-    figures, scores, samples = run_task(model, "mmlu", PAPER["mmlu"], settings())
+    figures, scores, samples, _ = run_task(model, "mmlu", PAPER["mmlu"], settings())
     assert len(sizes) == 57 == len(figures.subtasks)
     values = np.array([1 / size for size in sizes.values()])
     assert figures.value == pytest.approx(values.mean())
@@ -452,7 +473,7 @@ def test_race_middle_is_asked_as_race_high(given):
     )  # fmt: skip
     right = {"1": " s", "2": " r"}
     model = Scripted(lambda context, choice: 9.0 * (choice == right[context[14]]))
-    figures, _, _ = run_task(model, "race_middle", PAPER["race_middle"], settings())
+    figures, *_ = run_task(model, "race_middle", PAPER["race_middle"], settings())
     assert asked[0][:2] == ("ehovy/race", "middle")
     assert (figures.value, figures.documents, figures.shots) == (1, 2, 0)
     assert model.pairs[0] == ("Article: Text 1.\n\nQuestion: Who?\nAnswer: q\nIt is p\nWhy?", " p")
@@ -465,7 +486,7 @@ def test_gsm8k_wants_the_answer_where_it_belongs(given):
     answers = {500: " Sum.\n#### 1000", 501: " It is 1,002.", 502: " Sum.\n#### 1004 apples"}
     answer = lambda prompt: answers[int(prompt.rpartition("Question: ")[2].split()[0])]  # noqa: E731
     model = Scripted(answer=answer)
-    figures, scores, samples = run_task(model, "gsm8k", PAPER["gsm8k"], settings())
+    figures, scores, samples, _ = run_task(model, "gsm8k", PAPER["gsm8k"], settings())
     assert asked[0][:2] == ("openai/gsm8k", "main")
     assert scores == [1.0, 0.0, 1.0] and figures.shots == 5
     assert len(samples) == 3  # of the strict filter alone
@@ -481,7 +502,7 @@ def test_one_of_several_answers_to_the_letter_after_shots_by_the_seed(given):
     for seed in (0, 0, 1):
         replies = iter([" paris", " Paris City ", " near Paris"])
         model = Scripted(answer=lambda _, replies=replies: next(replies))
-        figures, scores, _ = run_task(model, "nq", PAPER["nq"], settings(seed=seed))
+        figures, scores, *_ = run_task(model, "nq", PAPER["nq"], settings(seed=seed))
         assert scores == [1.0, 1.0, 0.0] and figures.shots == 5
         prompts.append(model.prompts)
     assert asked[0][:2] == ("google-research-datasets/nq_open", None)
@@ -501,7 +522,7 @@ def test_human_eval_plus_runs_programs_whose_failures_the_log_names(given, sandb
     asked = given(test=[doc, {**doc, "task_id": "HumanEval/1"}])
     replies = iter(["    return 'good'", "    return 2"])
     model = Scripted(answer=lambda _: next(replies))
-    figures, scores, log = run_task(
+    figures, scores, log, _ = run_task(
         model, "human_eval_plus", PAPER["human_eval_plus"], settings(run_code=True)
     )
     assert [sample["filtered_resps"] for sample in log] == [[["passed"]], [["time"]]]
@@ -534,7 +555,7 @@ def test_mbpp(given, sandbox):
     )
     replies = iter(["good = 1", "bad = 1"])
     model = Scripted(answer=lambda _: next(replies))
-    figures, scores, _ = run_task(model, "mbpp", PAPER["mbpp"], settings(run_code=True))
+    figures, scores, *_ = run_task(model, "mbpp", PAPER["mbpp"], settings(run_code=True))
     assert asked[0][:2] == ("google-research-datasets/mbpp", "full")
 
     def asking(i):

@@ -56,6 +56,8 @@ from pipelines.report.style import (
 )
 from pipelines.report.wording import between, estimate, listed, magnitude, number, signed
 
+SMALL = 1e9  # parameters; below, accuracy is often chance
+GOLD = "bits per byte of the right answer (lower is better)"
 COLUMNS, TICKS = 4, 4  # of the figure: panels side by side, and labels below each
 SCORING = {
     "marginal": "averaged in probability over K = {} samples of z: z for the prompt from the "
@@ -94,7 +96,7 @@ def suite_words(families: list[Benchmarks]) -> str:
 def family_blocks(family: Benchmarks, analysis: Analysis) -> list[Block]:
     name, paper = analysis.family_name(family.arms), beside(family)
     blocks: list[Block] = [heading(f"{name}: benchmarks")]
-    blocks += score_table(family, family.final, paper)
+    blocks += score_table(family, family.final, paper, family.gold)
     notes = []
     if family.tasks and not family.baseline:
         notes.append(
@@ -173,20 +175,36 @@ def paper_cells(family: Benchmarks, paper: PaperTable, task: Task) -> Entries:
     return {f"paper, {paper.name}: {head}": cell for head, cell in cells.items()}
 
 
-def score_table(family: Benchmarks, scores: Scores, paper: PaperTable | None) -> list[Table]:
-    return table(
-        {
-            "benchmark": task.name,
-            "metric": task.metric + ("" if task.higher_is_better else " (lower is better)"),
-            "shots": Cell(str(task.shots)),
-            "documents": Cell(f"{task.documents:,}"),
-            "version": Cell(task.version),
-            **{arm_head(arm): score_cell(scores[task.key].get(arm.name)) for arm in family.arms},
-            **(paper_cells(family, paper, task) if paper else {}),
-        }
-        for task in family.tasks
-        if task.key in scores
-    )
+def score_table(
+    family: Benchmarks, scores: Scores, paper: PaperTable | None, gold: Scores | None = None
+) -> list[Table]:
+    """Rows of each task: its own metric, and the bits of its right answers, which come first for
+    models whose accuracy is near chance.
+    """
+    rows = list[Entries]()
+    for task in (task for task in family.tasks if task.key in scores):
+        lower = "" if task.higher_is_better else " (lower is better)"
+        own = task_row(family, task, task.metric + lower, scores)
+        own |= paper_cells(family, paper, task) if paper else {}
+        if not gold or task.key not in gold:
+            rows.append(own)
+            continue
+        of_gold = task_row(family, task, GOLD, gold)
+        of_gold |= dict.fromkeys(paper_cells(family, paper, task), MISSING) if paper else {}
+        small = family.arms[0].parameters < SMALL
+        rows += [of_gold, own] if small else [own, of_gold]
+    return table(rows)
+
+
+def task_row(family: Benchmarks, task: Task, metric: str, scores: Scores) -> Entries:
+    return {
+        "benchmark": task.name,
+        "metric": metric,
+        "shots": Cell(str(task.shots)),
+        "documents": Cell(f"{task.documents:,}"),
+        "version": Cell(task.version),
+        **{arm_head(arm): score_cell(scores[task.key].get(arm.name)) for arm in family.arms},
+    }
 
 
 def paper_scores(paper: PaperTable, task: Task) -> PaperScores | None:
