@@ -1,6 +1,6 @@
 """Compose conf/ into params.yaml, which every stage reads.
 
-    ftlab compose experiment=quickstart runs.free_k1_2.kappa_bits=0.25
+    ftlab compose experiment=quickstart runs.text_free_k1_2.kappa_bits=0.25
 
 Hydra composes exactly as `dvc exp run -S experiment=…` does (.dvc/config points it at conf/), with
 every default of the schema (hydra_plugins/schema.py). The result is validated before it replaces

@@ -1,6 +1,6 @@
 """Print sequences that a trained run generates.
 
-    ftlab sample free_k1_2 --z pinned --prompt 'F>'
+    ftlab sample sequence_k1_16 --z pinned --prompt 'F>'
 
 The run is one of the experiment in params.yaml. On a terminal, or with FORCE_COLOR, the letter of
 the target task is bold, noise red and blanks faint. NO_COLOR turns colours off.
