@@ -209,6 +209,19 @@ OF_AN_EXPERIMENT = {
 }
 
 
+def test_a_git_that_another_program_has_locked_ends_no_stage(tmp_path, monkeypatch):
+    """By an editor's commit, or a killed one; on a read-only `.git` it is the same."""
+    monkeypatch.chdir(tmp_path)
+    subprocess.run(["git", "init", "-q"], check=True)
+    Repo.init(".").close()
+    shutil.copy(ROOT / ".dvc/config", ".dvc/config")
+    Path("in").write_text("0")
+    Path("dvc.yaml").write_text(yaml.safe_dump({"stages": STAGES}))
+    Path(".git/index.lock").touch()
+    reproduce()
+    assert Path("runs").read_text() == "one\ntwo\n"
+
+
 @pytest.mark.slow
 def test_dvc_deletes_nothing_of_another_experiment(tmp_path):
     """By default, each of these commands does."""
