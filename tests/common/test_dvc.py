@@ -133,6 +133,19 @@ def test_git_tracks_the_lock_file_whatever_a_global_list_ignores(tmp_path):
     assert subprocess.run(ignored, cwd=tmp_path, capture_output=True).stdout == b"x.lock\n"
 
 
+def test_lines_end_as_committed_whatever_a_global_setting_says(tmp_path):
+    """With other ends, pages of the report and templates would count as changed."""
+    shutil.copy(ROOT / ".gitattributes", tmp_path)
+    page = tmp_path / "page.md"
+    page.write_bytes(b"a\nb\n")
+    for command in ("init -q", "add -A", "checkout page.md"):
+        git = ["git", "-c", "core.autocrlf=true", *command.split()]
+        if command.startswith("checkout"):
+            page.unlink()
+        subprocess.run(git, cwd=tmp_path, check=True)
+    assert page.read_bytes() == b"a\nb\n"
+
+
 def test_a_number_that_another_process_has_now_is_nobodys(pipeline):
     """As after a restart: its command is another one, or it began after DVC wrote its notes."""
     me = psutil.Process()
