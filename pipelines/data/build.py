@@ -10,7 +10,6 @@ from itertools import islice
 from json import dumps
 from math import inf
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -37,6 +36,8 @@ FIRST_BYTES = 1 << 30  # read at first of a mixture that ends with one of its pa
 MAX_OTHERS = 3  # unfinished works kept beside the current one
 REPEATED_SHARE = 0.01  # of held-out sequences among drawn ones, above which training has them
 
+TextBar = partial(Bar, unit="B", unit_scale=True, delay=1, mininterval=0.5)  # bytes of text
+
 
 def process_texts(data: ProcessData) -> dict[str, Iterator[str]]:
     """Sequences of a process by split. No held-out one occurs in training, unless they make up more
@@ -51,17 +52,16 @@ def process_texts(data: ProcessData) -> dict[str, Iterator[str]]:
     rows = process.sample(data.validation_sequences, generator)
     held_out = [process.text(row) for row in rows]
 
-    def draw() -> list[str]:
-        return [process.text(row) for row in process.sample(SEQUENCES_PER_DRAW, generator)]
-
     def training() -> Iterator[str]:
-        known = set(held_out)
-        drawn = draw()
-        if sum(text in known for text in drawn) > REPEATED_SHARE * SEQUENCES_PER_DRAW:
-            known = set()
+        left_out: set[str] | None = None  # not known before the first draw
         while True:
-            yield from (text for text in drawn if text not in known)
-            drawn = draw()
+            rows = process.sample(SEQUENCES_PER_DRAW, generator)
+            drawn = [process.text(row) for row in rows]
+            if left_out is None:
+                left_out = set(held_out)
+                if sum(text in left_out for text in drawn) > REPEATED_SHARE * len(drawn):
+                    left_out = set()
+            yield from (text for text in drawn if text not in left_out)
 
     return {"train": islice(training(), data.train_sequences), "validation": iter(held_out)}
 
@@ -135,12 +135,6 @@ def read_more(streams: list[Stream], goals: list[float], cores: int, bar: Bar) -
     return count
 
 
-def progress(name: str, what: str, total: int | None, initial: int = 0) -> Bar:
-    """A bar that counts bytes of text."""
-    options: dict[str, Any] = {"unit": "B", "unit_scale": True, "delay": 1, "mininterval": 0.5}
-    return Bar(total, initial=initial, desc=f"{name}: {what}", **options)
-
-
 def make_parts(name: str, data: TextData, work: Path, cores: int = 1) -> tuple[Tally, Path]:
     """Write the corpus to a folder in ``work``, continuing an earlier try; returns what became of
     the documents, and the folder.
@@ -154,7 +148,8 @@ def make_parts(name: str, data: TextData, work: Path, cores: int = 1) -> tuple[T
         print(f"{name}: {count:,} documents were read by an earlier try", flush=True)
     sizes = [source.size if source.plain else None for source in sources.values()]
     size = data.max_bytes or (sizes[0] if len(sizes) == 1 else None)
-    with progress(name, "reading", size, sum(segment.bytes for segment in known)) as bar:
+    read_before = sum(segment.bytes for segment in known)
+    with TextBar(size, desc=f"{name}: reading", initial=read_before) as bar:
         mixture = read_mixture(data, streams, cores, bar)
     # A try that read other segments writes other parts, so it has another folder
     stems = [segment.stem for part in mixture.segments for segment in part]
@@ -162,7 +157,7 @@ def make_parts(name: str, data: TextData, work: Path, cores: int = 1) -> tuple[T
     folder.mkdir(exist_ok=True)
     tally = Tally(np.zeros((2, len(sources), len(SPLITS)), np.int64))
     parts = part_files(mixture, folder, tally)
-    with progress(name, "writing", mixture.bytes) as bar:
+    with TextBar(mixture.bytes, desc=f"{name}: writing") as bar:
         for _, size in run_tasks(write, parts, cores):
             bar.update(size)
     check_mixture(key, data, tally)

@@ -68,21 +68,17 @@ def make_vocabulary(name: str, data: Data, train_parts: list[Path], path: Path) 
     )
 
 
-def finished_shard(task: Task) -> Shard | None:
-    """The shard that a killed run has made for a task, if it is finished."""
-    with suppress(UserError):
-        file = TokenFile(task.target)
-        if file.shard.source == task.source:
-            file.read()
-            return file.shard
-    return None
-
-
 def write_token_files(name: str, tasks: list[Task], folder: Path, cores: int) -> dict[Path, Shard]:
     """Write a token file for each part of the corpus, unless it is finished; delete all others."""
     for path in {*folder.glob("*.tokens*")} - {task.target for task in tasks}:
         path.unlink()
-    shards = {task.part: shard for task in tasks if (shard := finished_shard(task))}
+    shards = {}
+    for task in tasks:  # of a killed run, those that are whole
+        with suppress(UserError):
+            file = TokenFile(task.target)
+            if file.shard.source == task.source:
+                file.read()
+                shards[task.part] = file.shard
     if shards:
         print(f"{name}: {len(shards)} of {len(tasks)} token files are there already")
     waiting = [task for task in tasks if task.part not in shards]
@@ -93,17 +89,6 @@ def write_token_files(name: str, tasks: list[Task], folder: Path, cores: int) ->
             shards[task.part] = shard
             progress.update()
     return shards
-
-
-def make_split(parts: list[Path], shards: list[Shard]) -> Split:
-    documents = sum(shard.documents for shard in shards)
-    return Split(
-        tokens=sum(shard.tokens for shard in shards),
-        documents=documents,
-        bytes=sum(shard.bytes for shard in shards),
-        shards=shards,
-        left_out=sum(map(corpus.count_documents, parts)) - documents,
-    )
 
 
 def write_overlap(name: str, folder: Path, metadata: Metadata, cores: int) -> None:
@@ -145,8 +130,15 @@ def tokenize(
         ]
         shards = write_token_files(name, tasks, folder, cores)
         for split, of_split in parts.items():
-            counts = make_split(of_split, [shards[part] for part in of_split])
-            metadata.splits[split] = counts
+            made = [shards[part] for part in of_split]
+            documents = sum(shard.documents for shard in made)
+            counts = metadata.splits[split] = Split(
+                tokens=sum(shard.tokens for shard in made),
+                documents=documents,
+                bytes=sum(shard.bytes for shard in made),
+                shards=made,
+                left_out=sum(map(corpus.count_documents, of_split)) - documents,
+            )
             line = f"{name} {split}: {counts.tokens:,} tokens of {counts.documents:,} documents"
             if counts.left_out:
                 line += f"; {counts.left_out:,} left out"

@@ -69,7 +69,7 @@ def digits(base, length):
 
 
 @rejects(
-    "build.process_texts: known) drawn = draw()«→; known = set()»", "only the first draw is checked"
+    "build.process_texts: not in left_out)«→; left_out = set()»", "only the first draw is checked"
 )
 def test_no_held_out_sequence_occurs_in_training_and_all_others_do(monkeypatch):
     """Each of 4096 would come about ten times, also in each half of the draws."""
@@ -534,8 +534,10 @@ def test_a_part_that_runs_out_is_told(tmp_path, capsys):
 def test_the_bar_of_reading_has_an_end_where_the_size_of_the_text_is_known(
     tmp_path, monkeypatch, names, max_bytes, total
 ):
-    totals, bar = {}, stage.progress
-    monkeypatch.setattr(stage, "progress", lambda *a: totals.update({a[1]: a[2]}) or bar(*a))
+    totals, bar = {}, stage.TextBar
+    monkeypatch.setattr(
+        stage, "TextBar", lambda total, desc, **o: totals.update({desc: total}) or bar(total, **o)
+    )
     root = write_lines(tmp_path / "in", ["a text"])
     data = text_data(*(root for _ in names), max_bytes=max_bytes)
     for name, part in zip(names, data.parts.values(), strict=True):
@@ -545,7 +547,7 @@ def test_the_bar_of_reading_has_an_end_where_the_size_of_the_text_is_known(
         (root / name).write_text("12345")
     monkeypatch.setattr(stage, "check_mixture", lambda *_: None)
     make_parts("x", data, tmp_path)
-    assert totals["reading"] == total
+    assert totals["x: reading"] == total
 
 
 @pytest.mark.parametrize(

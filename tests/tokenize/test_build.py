@@ -158,7 +158,7 @@ def test_a_taken_tokenizer_is_used(source, tmp_path):
 
 
 @rejects(
-    "build.make_split: «sum(map(corpus.count_documents, parts))→documents»",
+    "build.tokenize: «sum(map(corpus.count_documents, of_split))→documents»",
     "documents that the tokenizer cannot spell not counted",
 )
 def test_documents_that_the_tokenizer_cannot_spell_are_left_out_and_counted(tmp_path, capsys):
