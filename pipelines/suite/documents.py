@@ -9,7 +9,7 @@ meant that can mean one thing only, and raises a UserError that names the docume
 import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import cache, wraps
+from functools import cache, partial
 from numbers import Real
 from traceback import walk_tb
 from typing import Any
@@ -87,15 +87,22 @@ def check_documents(task: Any, limit: int | None) -> None:
     each document that it uses, also those for the prompt, and names those over which it fails.
     """
     if isinstance(task, ConfigurableTask):
-        keep_documents(task)
-        task.doc_to_choice = checked_choices(task, task.doc_to_choice)
-        task.doc_to_text = checked_text(task, task.doc_to_text)
-        task.doc_to_target = checked_target(task, task.doc_to_target)
-        task.construct_requests = checked_requests(task, task.construct_requests)
+        if callable(task.config.process_docs):
+            # Make the documents once. The harness makes them again for each use, and so asks and
+            # scores other ones where `process_docs` shuffles choices
+            split = task.config.test_split or task.config.validation_split
+            task.dataset = {**task.dataset, split: task.task_docs}
+            task.set_config("process_docs", None)
+        read_choices = by_document(task, "doc_to_choice", task.doc_to_choice)
+        task.doc_to_choice = partial(checked_choices, task, read_choices)
+        task.doc_to_text = partial(checked_text, task, task.doc_to_text)
+        target = partial(checked_target, task, task.doc_to_target)
+        task.doc_to_target = by_document(task, "doc_to_target", target)
+        task.construct_requests = partial(checked_requests, task, task.construct_requests)
         if not has_own_scoring(task):
-            task.process_results = checked_scores(task, task.process_results)
-    for method in ("doc_to_text", "fewshot_context", "construct_requests", "process_results"):
-        setattr(task, method, by_document(task, getattr(task, method)))
+            task.process_results = partial(checked_scores, task, task.process_results)
+    for name in ("doc_to_text", "fewshot_context", "construct_requests", "process_results"):
+        setattr(task, name, by_document(task, name, getattr(task, name)))
     if not isinstance(task, ConfigurableTask) or has_own_scoring(task):
         return
     labels = [task.doc_to_target(doc) for _, doc in task.doc_iterator(limit=limit)]
@@ -110,27 +117,18 @@ def has_own_scoring(task: ConfigurableTask) -> bool:
     return own or callable(task.config.process_results)
 
 
-def keep_documents(task: ConfigurableTask) -> None:
-    """Make the task's documents once. The harness makes them again for each use, and so asks and
-    scores other ones where `process_docs` shuffles choices.
+def by_document(task: Any, name: str, method: Callable[..., Any]) -> Callable[..., Any]:
+    """The task's method ``name``, which turns an error over a document, of whatever type, into a
+    UserError that names it.
     """
-    if callable(task.config.process_docs):
-        split = task.config.test_split or task.config.validation_split
-        task.dataset = {**task.dataset, split: task.task_docs}
-        task.set_config("process_docs", None)
 
-
-def by_document(task: Any, method: Callable[..., Any]) -> Callable[..., Any]:
-    """Turn an error over a document, of whatever type, into a UserError that names it."""
-
-    @wraps(method)
     def named(doc: Any, *arguments: Any, **keywords: Any) -> Any:
         try:
             return method(doc, *arguments, **keywords)
         except UserError:
             raise
         except Exception as error:  # of templates, of functions of a task, of the harness
-            key = f"{method.__name__}: " if method.__name__.startswith("doc_to_") else ""
+            key = f"{name}: " if name.startswith("doc_to_") else ""
             reason = f"{key}{type(error).__name__}: {words_of(error)}"
             raise UserError(f"{name_of(task, doc)}: {reason}") from error
 
@@ -145,60 +143,56 @@ def name_of(task: Any, doc: Any) -> str:
     return f"task {task.config.task}: {which}"
 
 
-def checked_choices(task: ConfigurableTask, read: Callable[..., Any]) -> Callable[..., list[str]]:
+# Each of the following is a method of a task, and calls what the harness has for it: ``read``,
+# ``make`` or ``score``
+
+
+def checked_choices(
+    task: ConfigurableTask, read: Callable[..., Any], doc: Doc, written: Any = None
+) -> list[str]:
     """`doc_to_choice` that raises UserError unless it gives a list of texts, none of them empty."""
-
-    read = by_document(task, read)
-
-    def doc_to_choice(doc: Doc, written: Any = None) -> list[str]:
-        choices = read(doc, written)
-        if not isinstance(choices, list | tuple):
-            kind = type(choices).__name__
-            raise UserError(f"{name_of(task, doc)}: doc_to_choice gives a {kind}, not a list")
-        if not choices:
-            raise UserError(f"{name_of(task, doc)} has no choices")
-        for number, choice in enumerate(choices):
-            if choice == "":
-                raise UserError(f"{name_of(task, doc)}: choice {number} is empty")
-            if not isinstance(choice, str):
-                hint = "yes and no need quotes" if isinstance(choice, bool) else "quote it"
-                raise UserError(
-                    f"{name_of(task, doc)}: doc_to_choice: choice {number} is {choice!r}, not "
-                    f"text ({hint})"
-                )
-        return [*choices]
-
-    return doc_to_choice
+    choices = read(doc, written)
+    if not isinstance(choices, list | tuple):
+        kind = type(choices).__name__
+        raise UserError(f"{name_of(task, doc)}: doc_to_choice gives a {kind}, not a list")
+    if not choices:
+        raise UserError(f"{name_of(task, doc)} has no choices")
+    for number, choice in enumerate(choices):
+        if choice == "":
+            raise UserError(f"{name_of(task, doc)}: choice {number} is empty")
+        if not isinstance(choice, str):
+            hint = "yes and no need quotes" if isinstance(choice, bool) else "quote it"
+            raise UserError(
+                f"{name_of(task, doc)}: doc_to_choice: choice {number} is {choice!r}, not "
+                f"text ({hint})"
+            )
+    return [*choices]
 
 
-def checked_text(task: ConfigurableTask, read: Callable[..., Any]) -> Callable[..., Any]:
+def checked_text(
+    task: ConfigurableTask, read: Callable[..., Any], doc: Doc, written: Any = None
+) -> Any:
     """`doc_to_text` that gives text, also for a number, unless that is which prompt is right."""
-
-    def doc_to_text(doc: Doc, written: Any = None) -> Any:
-        text = read(doc, written)
-        return str(text) if isinstance(text, int) and not task.multiple_input else text
-
-    return doc_to_text
+    text = read(doc, written)
+    return str(text) if isinstance(text, int) and not task.multiple_input else text
 
 
-def checked_target(task: ConfigurableTask, read: Callable[..., Any]) -> Callable[..., Any]:
+def checked_target(
+    task: ConfigurableTask, read: Callable[..., Any], doc: Doc, written: Any = None
+) -> Any:
     """`doc_to_target` that raises UserError for a label that no answer can match, and is a list for
     each document once `multiple_target` says so.
     """
-
-    def doc_to_target(doc: Doc, written: Any = None) -> Any:
-        label = meant_target(task, read, doc, written)
-        own = written in (None, task.config.doc_to_target)  # not another, for the prompt
-        if not own or has_own_scoring(task):
-            return label
-        is_scored = task.multiple_input or task.OUTPUT_TYPE not in CHECKS  # and not matched
-        is_empty = isinstance(label, str | list) and not label  # else it may be a number of numpy
-        if label is None or (is_empty and not is_scored):
-            raise UserError(f"{name_of(task, doc)} has no label")
-        label = CHECKS.get(str(task.OUTPUT_TYPE), checked_words)(task, doc, label)
-        return [label] if task.multiple_target and not isinstance(label, list) else label
-
-    return by_document(task, doc_to_target)
+    label = meant_target(task, read, doc, written)
+    own = written in (None, task.config.doc_to_target)  # not another, for the prompt
+    if not own or has_own_scoring(task):
+        return label
+    is_scored = task.multiple_input or task.OUTPUT_TYPE not in CHECKS  # and not matched
+    is_empty = isinstance(label, str | list) and not label  # else it may be a number of numpy
+    if label is None or (is_empty and not is_scored):
+        raise UserError(f"{name_of(task, doc)} has no label")
+    label = CHECKS.get(str(task.OUTPUT_TYPE), checked_words)(task, doc, label)
+    return [label] if task.multiple_target and not isinstance(label, list) else label
 
 
 def meant_target(
@@ -308,17 +302,15 @@ def checked_words(task: ConfigurableTask, doc: Doc, label: Any) -> str:
 CHECKS = {"multiple_choice": checked_choice, "generate_until": checked_answer}
 
 
-def checked_requests(task: ConfigurableTask, make: Callable[..., Any]) -> Callable[..., Any]:
+def checked_requests(
+    task: ConfigurableTask, make: Callable[..., Any], doc: Doc, ctx: Any, **kwargs: Any
+) -> Any:
     """`construct_requests` that raises UserError for an empty text to score."""
-
-    def construct_requests(doc: Doc, ctx: Any, **kwargs: Any) -> Any:
-        requests = make(doc, ctx, **kwargs)
-        for request in requests if isinstance(requests, list) else [requests]:
-            if request.request_type != "generate_until" and request.args[-1] == "":
-                raise UserError(f"{name_of(task, doc)}: nothing to score, an empty text")
-        return requests
-
-    return construct_requests
+    requests = make(doc, ctx, **kwargs)
+    for request in requests if isinstance(requests, list) else [requests]:
+        if request.request_type != "generate_until" and request.args[-1] == "":
+            raise UserError(f"{name_of(task, doc)}: nothing to score, an empty text")
+    return requests
 
 
 def check_metrics(task: ConfigurableTask) -> None:
@@ -341,29 +333,27 @@ def check_metrics(task: ConfigurableTask) -> None:
         )
 
 
-def checked_scores(task: ConfigurableTask, score: Callable[..., Any]) -> Callable[..., Any]:
+def checked_scores(
+    task: ConfigurableTask, score: Callable[..., Any], doc: Doc, results: Any
+) -> Any:
     """`process_results` that raises UserError where a function of the task finds an answer partly
     right, and the harness counts it as right since a document has several.
     """
-
-    def process_results(doc: Doc, results: Any) -> Any:
-        scores = score(doc, results)
-        if task.OUTPUT_TYPE != "generate_until" or not task.multiple_target:
-            return scores
-        for entry in task.config.metric_list or []:
-            if not callable(metric := entry["metric"]):
-                continue
-            for answer in task.doc_to_target(doc):
-                value = metric(references=[answer], predictions=[results[0]], **options(entry))
-                value = value.get(metric.__name__) if isinstance(value, dict) else value
-                if value not in (0, 1):
-                    raise UserError(
-                        f"{name_of(task, doc)}: {metric.__name__} is {value} for one of several "
-                        "answers, and the harness would count it as 1"
-                    )
+    scores = score(doc, results)
+    if task.OUTPUT_TYPE != "generate_until" or not task.multiple_target:
         return scores
-
-    return process_results
+    for entry in task.config.metric_list or []:
+        if not callable(metric := entry["metric"]):
+            continue
+        for answer in task.doc_to_target(doc):
+            value = metric(references=[answer], predictions=[results[0]], **options(entry))
+            value = value.get(metric.__name__) if isinstance(value, dict) else value
+            if value not in (0, 1):
+                raise UserError(
+                    f"{name_of(task, doc)}: {metric.__name__} is {value} for one of several "
+                    "answers, and the harness would count it as 1"
+                )
+    return scores
 
 
 def options(entry: dict[str, Any]) -> dict[str, Any]:
