@@ -15,7 +15,7 @@ from ftmodel.model.free_transformer import FreeTransformer
 from pipelines.artifacts.checkpoint import Manifest, load_trained, read_padding
 from pipelines.artifacts.llama_files import chat_settings
 from pipelines.artifacts.result_files import read_json
-from pipelines.artifacts.results import BudgetFigures, EvaluationResult, Figures
+from pipelines.artifacts.results import BudgetFigures, EvaluationResult
 from pipelines.artifacts.run_results import fraction
 from pipelines.artifacts.run_spec import RunSpec
 from pipelines.artifacts.tokens.shards import Shards
@@ -184,24 +184,21 @@ def model_card(
 
 
 def bound_lines(experiment: Experiment, manifest: Manifest, tokens: int) -> str:
-    """Rows of a card's table, named as in docs/measurement.md; none without an evaluation."""
-    return "".join(
-        f"| {name}held-out NLL, bits per {unit} | {bound} |\n"
-        for unit, figures in measured(experiment, manifest, tokens).items()
-        for attribute, name in BOUNDS.items()
-        if (bound := getattr(figures, attribute))
-    )
-
-
-def measured(experiment: Experiment, manifest: Manifest, tokens: int) -> dict[str, Figures]:
-    """Held-out figures at so many tokens by unit, token or byte; {} if not evaluated."""
+    """Rows of a card's table, named as in docs/measurement.md: the bounds of a run that has been
+    evaluated, at so many ``tokens``.
+    """
     path = results_folder(experiment.name, manifest.run_name) / "evaluation.json"
     if not path.exists():
-        return {}
+        return ""
     evaluation = read_json(path, EvaluationResult, "evaluate")
     at_tokens: EvaluationResult | BudgetFigures = evaluation
     for budget in evaluation.budgets:
         if budget.listed == tokens:
             at_tokens = budget
     units = {"token": at_tokens.bits_per_token, "byte": at_tokens.bits_per_byte}
-    return {unit: figures for unit, figures in units.items() if figures}
+    return "".join(
+        f"| {name}held-out NLL, bits per {unit} | {bound} |\n"
+        for unit, figures in units.items()
+        for attribute, name in BOUNDS.items()
+        if (bound := getattr(figures, attribute, None))  # text alone has bits per byte
+    )

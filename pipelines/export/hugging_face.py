@@ -159,17 +159,6 @@ def tokenizer(shards: Shards, context: int) -> PreTrainedTokenizerFast:
     )
 
 
-def free_transformer_configuration(model: FreeTransformer, shards: Shards) -> FreeTransformerConfig:
-    return FreeTransformerConfig(
-        shards.metadata.vocab_size,
-        **asdict(model.config),
-        **special_tokens(shards),
-        architectures=["FreeTransformerForCausalLM"],
-        auto_map=AUTO,
-        dtype=str(model.embedding.weight.dtype).removeprefix("torch."),
-    )
-
-
 def modules() -> dict[str, str]:
     """Texts of the adapter and of our modules behind it, by file name, with relative imports."""
     texts: dict[str, str] = {}
@@ -196,7 +185,14 @@ def write_free_transformer(
     if model.config.tied:
         del weights["model.readout.weight"]
     words = tokenizer(shards, model.config.context)
-    config = free_transformer_configuration(model, shards)
+    config = FreeTransformerConfig(
+        shards.metadata.vocab_size,
+        **asdict(model.config),
+        **special_tokens(shards),
+        architectures=["FreeTransformerForCausalLM"],
+        auto_map=AUTO,
+        dtype=str(model.embedding.weight.dtype).removeprefix("torch."),
+    )
     write_files(folder, config, weights, words, card, ends=ends)
     for name, text in modules().items():
         (folder / name).write_text(text, encoding="utf-8")

@@ -106,15 +106,6 @@ def hours(seconds: float) -> str:
     return f"{minutes // 60}:{minutes % 60:02d}:{rest:02d}"
 
 
-def chosen_sections(report: Report, names: Sequence[str]) -> list[Section]:
-    """The sections with these names; raises UserError if one is missing."""
-    sections = {section.name: section for section in report.sections}
-    for name in names:
-        if name not in sections:
-            raise UserError(f"--section: {not_one_of(name, sections)}")
-    return [sections[name] for name in names]
-
-
 def content_of(report: Report, sections: list[Section], docs: str) -> str:
     """The statement and these sections in Markdown, with pictures beside it. ``docs``: where the
     documentation lies from there.
@@ -156,8 +147,12 @@ def keep_report(target: Path, names: Sequence[str]) -> None:
     experiment = load_experiment()
     runs = read_runs(experiment)
     report = report_on(experiment, runs)
-    has_figure4 = "figure4" in [section.name for section in report.sections]
-    sections = chosen_sections(report, names or ["figure4" if has_figure4 else "bounds"])
+    by_name = {section.name: section for section in report.sections}
+    for name in names:
+        if name not in by_name:
+            raise UserError(f"--section: {not_one_of(name, by_name)}")
+    default = "figure4" if "figure4" in by_name else "bounds"
+    sections = [by_name[name] for name in names or [default]]
     content = content_of(report, sections, relpath("docs", target))
     arguments = " ".join((str(target), *(f"--section {name}" for name in names)))
     text = readme(experiment, runs, content, arguments)

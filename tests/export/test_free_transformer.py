@@ -310,7 +310,7 @@ def test_saved_again_it_is_the_same(make_ours, make_tokens, tied, tmp_path, rng)
 
 
 @rejects(
-    'hugging_face.free_transformer_configuration: dtype=«→"float32" or »',
+    'hugging_face.write_free_transformer: dtype=«→"float32" or »',
     "an export in another precision",
 )
 def test_in_bfloat16(ours, prompts, tmp_path, rng):
