@@ -56,10 +56,6 @@ def row_of(figures: dict[str, float]) -> CurveRow:
     return CurveRow(**known, others=others)  # type: ignore[arg-type]
 
 
-def write_curve(path: Path, curve: Curve) -> None:
-    write_table(path, [row.figures() for row in curve])
-
-
 def write_table(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
     """Write a CSV with the union of the rows' columns, in order of first appearance."""
     names = dict.fromkeys(name for row in rows for name in row)

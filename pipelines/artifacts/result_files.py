@@ -155,7 +155,8 @@ def unfinished(spec: RunSpec, stage: str, frozen: Frozen | None = None) -> Itera
     an error has published them: the files that it used are deleted, files of other settings
     and checkpoints stay.
     """
-    waiting = Unfinished(spec.beside_resume(stage), frozen)
+    # Beside the run's folder, which they outlive; no run's name has a dot
+    waiting = Unfinished(spec.resume.with_name(f"{spec.name}.{stage}"), frozen)
     with alone(waiting.folder):
         yield waiting
         for path in waiting.used:

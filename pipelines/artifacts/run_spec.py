@@ -84,7 +84,3 @@ class RunSpec:
     @property
     def resume(self) -> Path:
         return resume_folder(self.experiment.name, self.name)
-
-    def beside_resume(self, stage: str) -> Path:
-        """Where a stage's work outlives ``resume`` until it is done; no run's name has a dot."""
-        return self.resume.with_name(f"{self.name}.{stage}")

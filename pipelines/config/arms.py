@@ -56,7 +56,11 @@ def group_by_seed(runs: dict[str, Run]) -> dict[str, list[str]]:
         else:
             same.append([name])
             ordered.append(same[-1])
-    names = [arm_name(group, runs) for group in ordered]
+    names = []
+    for group in ordered:
+        # What names <arm>_s<seed> have in common, else the name of the first run
+        stems = {name.removesuffix(f"_s{runs[name].seed}") for name in group}
+        names.append(stems.pop() if len(stems) == 1 else group[0])
     if len(set(names)) < len(names):
         names = [group[0] for group in ordered]
     return dict(zip(names, ordered, strict=True))
@@ -69,12 +73,6 @@ def arm_key(name: str, runs: Mapping[str, Run]) -> str:
     if start.run is not None:
         settings["init_from"] = replace(start, run=arm_key(start.run, runs))
     return repr(settings)
-
-
-def arm_name(group: list[str], runs: dict[str, Run]) -> str:
-    """The part that names <arm>_s<seed> have in common, else the name of the first run."""
-    names = {name.removesuffix(f"_s{runs[name].seed}") for name in group}
-    return names.pop() if len(names) == 1 else group[0]
 
 
 def kind_of(run: Run) -> str:

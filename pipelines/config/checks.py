@@ -305,20 +305,26 @@ def tokens_make_a_batch(experiment: Experiment, key: str, run: Arm) -> None:
         raise ValueError(f"{key}.tokens: {run.tokens} is less than one batch of {batch} tokens")
 
 
-def extra_blocks_are_a_baselines(experiment: Experiment, key: str, run: Arm) -> None:
-    if run.extra_blocks and run.kappa_bits is not None:
-        raise ValueError(
-            f"{key}.extra_blocks: {run.extra_blocks}, but only a baseline may have extra "
-            "blocks; a Free Transformer has its encoder"
-        )
-
-
-def prefix_is_a_baselines(experiment: Experiment, key: str, run: Arm) -> None:
-    if run.kappa_bits is not None and run.random_prefix:
-        raise ValueError(
-            f"{key}.random_prefix: {run.random_prefix}, but only a baseline may have a random "
-            "prefix; a Free Transformer has z"
-        )
+def settings_suit_the_side(experiment: Experiment, key: str, run: Arm) -> None:
+    """A baseline has no κ and no hinge. A Free Transformer has none of a baseline's additions."""
+    if run.kappa_bits is None:
+        if run.kappa_warmup_steps:
+            raise ValueError(
+                f"{key}.kappa_warmup_steps: {run.kappa_warmup_steps}, but a baseline has no κ"
+            )
+        if run.beta != 1:
+            raise ValueError(f"{key}.beta: {run.beta}, but a baseline has no hinge to weigh")
+    else:
+        if run.extra_blocks:
+            raise ValueError(
+                f"{key}.extra_blocks: {run.extra_blocks}, but only a baseline may have extra "
+                "blocks; a Free Transformer has its encoder"
+            )
+        if run.random_prefix:
+            raise ValueError(
+                f"{key}.random_prefix: {run.random_prefix}, but only a baseline may have a random "
+                "prefix; a Free Transformer has z"
+            )
     if n := experiment.models[run.model].architecture.random_prefix:
         raise ValueError(
             f"models.{run.model}.architecture.random_prefix: {n}; set random_prefix of an arm"
@@ -355,20 +361,11 @@ def warm_up_leaves_steps(experiment: Experiment, key: str, run: Arm) -> None:
 
 def kappa_warm_up_fits(experiment: Experiment, key: str, run: Arm) -> None:
     least = derived.budgets(experiment, run)[0]
-    if run.kappa_bits is None and run.kappa_warmup_steps:
-        raise ValueError(
-            f"{key}.kappa_warmup_steps: {run.kappa_warmup_steps}, but a baseline has no κ"
-        )
     if not 0 <= run.kappa_warmup_steps < least.steps:
         raise ValueError(
             f"{key}.kappa_warmup_steps: {run.kappa_warmup_steps} is outside 0 … {least.steps - 1}: "
             f"{least.listed} tokens are {least.steps} steps, and κ must be reached before the last"
         )
-
-
-def beta_weighs_a_hinge(experiment: Experiment, key: str, run: Arm) -> None:
-    if run.kappa_bits is None and run.beta != 1:
-        raise ValueError(f"{key}.beta: {run.beta}, but a baseline has no hinge to weigh")
 
 
 def architecture_fits_the_process(experiment: Experiment, key: str, run: Arm) -> None:
@@ -391,7 +388,7 @@ def architecture_fits_the_process(experiment: Experiment, key: str, run: Arm) ->
 
 RULES = [  # of a run or an arm, in this order: a later one may rest on an earlier one
     names_are_known,
-    prefix_is_a_baselines,
+    settings_suit_the_side,
     design_exists,
     kappa_fits_the_latent,
     batch_is_divisible,
@@ -399,11 +396,9 @@ RULES = [  # of a run or an arm, in this order: a later one may rest on an earli
     muon_has_whole_matrices,
     tokens_make_a_batch,
     held_out_evaluation_fits,
-    extra_blocks_are_a_baselines,
     budgets_rise,
     warm_up_leaves_steps,
     kappa_warm_up_fits,
-    beta_weighs_a_hinge,
     architecture_fits_the_process,
     parent_fits,
 ]

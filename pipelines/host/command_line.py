@@ -154,7 +154,13 @@ def perform(
         return
     if check:
         check()
-    leave_unwritable_cache()
+    if folder := os.environ.get("TORCHINDUCTOR_CACHE_DIR"):
+        # PyTorch's folder for compiled code: it needs one that it can write to
+        try:
+            check_writable(Path(folder))
+        except UserError as error:
+            print(f"TORCHINDUCTOR_CACHE_DIR: {error}; left for TMPDIR", file=sys.stderr)
+            del os.environ["TORCHINDUCTOR_CACHE_DIR"]
     try:
         work()
     except ModuleNotFoundError as error:
@@ -165,13 +171,3 @@ def perform(
             f"{error.name} is not installed: `pip install -c constraints.txt -e "
             f"'.[{extra}]'`; `make` installs all that `make repro` needs"
         ) from None
-
-
-def leave_unwritable_cache() -> None:
-    """Unset PyTorch's folder for compiled code if no file can be written there: it needs one."""
-    if folder := os.environ.get("TORCHINDUCTOR_CACHE_DIR"):
-        try:
-            check_writable(Path(folder))
-        except UserError as error:
-            print(f"TORCHINDUCTOR_CACHE_DIR: {error}; left for TMPDIR", file=sys.stderr)
-            del os.environ["TORCHINDUCTOR_CACHE_DIR"]

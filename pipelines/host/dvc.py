@@ -68,24 +68,11 @@ def git_refusal(folder: Path) -> str | None:
     return f"git: {' '.join(asked.stderr.decode(errors='replace').split())}"
 
 
-def check_git() -> None:
-    """Raise UserError where DVC would fail after its first stage, or its last."""
-    if reason := git_refusal(Path()):
-        raise UserError(reason)
-
-
 def allow_no_git(folder: Path) -> bool:
     """Let DVC work in a folder outside git, such as a copy or an archive; returns whether that had
     to be configured.
     """
     return not in_git(folder) and configure(folder, "no_scm")
-
-
-def allow_no_flock(folder: Path) -> bool:
-    """Let DVC work on storage that cannot lock files, such as Lustre mounted without `-o flock`;
-    returns whether that had to be configured.
-    """
-    return not has_flock(folder / DVC_TMP) and configure(folder, "hardlink_lock")
 
 
 def configure(folder: Path, option: str) -> bool:
@@ -266,9 +253,9 @@ def repair() -> None:
     """Mend what a kill has left, while nobody is at work, so that DVC neither fails nor waits for
     a process that has ended. Raises UserError for a dvc.lock that is damaged otherwise.
     """
-    if RWLOCK.exists() and (rwlock_entries() or not is_json(RWLOCK)):
-        RWLOCK.unlink()
-    if allow_no_flock(Path()):
+    RWLOCK.unlink(missing_ok=True)  # whom it names has ended
+    # Lustre mounted without `-o flock`, say
+    if not has_flock(DVC_TMP) and configure(Path(), "hardlink_lock"):
         say("no flock on this storage: DVC locks by hard links here (.dvc/config.local)")
     others = [path for path in DVC_LOCKS if path.exists() and not is_hardlink(path.read_bytes())]
     if others and uses_hardlinks():  # DVC would take them for locks that are held
@@ -282,14 +269,6 @@ def uses_hardlinks() -> bool:
     from dvc.config import Config
 
     return bool(Config(str(DVC_TMP.parent))["core"].get("hardlink_lock"))
-
-
-def is_json(path: Path) -> bool:
-    try:
-        json.loads(path.read_bytes())
-    except ValueError:
-        return False
-    return True
 
 
 def repair_lockfile() -> None:

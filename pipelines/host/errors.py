@@ -103,11 +103,7 @@ def name_user() -> None:
     try:
         getpass.getuser()
     except (KeyError, OSError):
-        os.environ["USER"] = unnamed_user()
-
-
-def unnamed_user() -> str:
-    return f"uid{os.getuid()}"
+        os.environ["USER"] = f"uid{os.getuid()}"
 
 
 def use_utf8() -> None:

@@ -16,9 +16,9 @@ from pipelines.config.load import load_experiment
 from pipelines.config.schema import Experiment
 from pipelines.host.dvc import (
     allow_no_git,
-    check_git,
     dvc_command,
     dvc_environment,
+    git_refusal,
     pipeline_alone,
     repair,
 )
@@ -55,7 +55,8 @@ def dvc_repro(output: BinaryIO | None = None) -> int:
 
 def main(overrides: Sequence[str], wait: bool, jobs: str | None) -> None:
     compose_valid(overrides)  # a mistake ends this before it waits
-    check_git()
+    if reason := git_refusal(Path()):  # DVC would fail after its first stage, or its last
+        raise UserError(reason)
     with pipeline_alone(wait) as lock:
         config = compose_valid(overrides)
         if allow_no_git(Path()):

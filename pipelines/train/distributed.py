@@ -157,17 +157,16 @@ def explain(error: TrainingFailedError) -> str:
     for failure in failures.values():
         if isinstance(failure, UserError):
             raise failure from None
-    if not any(map(is_loss, failures.values())):
+    # A worker is lost, or one that it was talking to
+    lost = any(
+        type(failure).__module__.startswith("ray.")
+        or (isinstance(failure, RuntimeError) and GONE.search(str(failure)))
+        for failure in failures.values()
+    )
+    if not lost:
         raise error
     words = [
         f"{who} ({str(failure).partition('. ')[0].splitlines()[-1][:200]})"
         for who, failure in failures.items()
     ]
     return f"lost {', '.join(words)}"
-
-
-def is_loss(failure: BaseException) -> bool:
-    """Whether a worker, or one that it was talking to, is gone."""
-    if type(failure).__module__.startswith("ray."):
-        return True
-    return isinstance(failure, RuntimeError) and bool(GONE.search(str(failure)))

@@ -16,7 +16,6 @@ from ftmodel.inference.bounds import exact_nll, latent_bounds
 from ftmodel.inference.sequence_bound import nll_bound
 from ftmodel.model.free_transformer import FreeTransformer
 from ftmodel.model.objective import collapsed
-from pipelines.artifacts.curve import CurveRow
 from pipelines.artifacts.run_spec import RunSpec
 from pipelines.artifacts.tokens.shards import Shards
 from pipelines.common.rng_streams import Purpose, generator
@@ -56,8 +55,16 @@ class Progress(StepCallback):
 
     def on_step(self, trainer: L.Trainer) -> None:
         assert self.bar is not None
-        rows = self.curve.rows
-        figures = shown(rows[-1]) if rows else {}
+        rows, figures = self.curve.rows, {}
+        if rows:
+            row = rows[-1]
+            figures["loss"] = f"{row.loss_nats:.3f} nats"
+            if row.kl_bits is not None:
+                figures["KL"] = f"{row.kl_bits:.3f} bits"
+            figures["tokens/s"] = f"{row.tokens_per_second:,.0f}"
+            for name, value in row.others.items():
+                if not name.startswith(NOT_IN_BAR):
+                    figures[name] = f"{value:.4g}"
         if scored := [row.held_out for row in rows if row.held_out is not None]:
             figures["held-out"] = f"{scored[-1]:.3f} bits"
         self.bar.set_postfix(figures, refresh=False)
@@ -69,15 +76,6 @@ class Progress(StepCallback):
 
     def on_exception(self, *_: Any) -> None:
         self.on_train_end()
-
-
-def shown(row: CurveRow) -> dict[str, str]:
-    figures = {"loss": f"{row.loss_nats:.3f} nats"}
-    if row.kl_bits is not None:
-        figures["KL"] = f"{row.kl_bits:.3f} bits"
-    figures["tokens/s"] = f"{row.tokens_per_second:,.0f}"
-    others = {name: value for name, value in row.others.items() if not name.startswith(NOT_IN_BAR)}
-    return figures | {name: f"{value:.4g}" for name, value in others.items()}
 
 
 class CollapseWarning(StepCallback):

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from ftmodel.designs.hinge import LN2
-from pipelines.artifacts.curve import CurveRow, read_curve, training_seconds, write_curve
+from pipelines.artifacts.curve import CurveRow, read_curve, training_seconds, write_table
 from pipelines.host.errors import UserError
 
 
@@ -28,7 +28,7 @@ def test_a_curve_is_read_back_with_what_not_all_rows_have(tmp_path) -> None:
     latent = replace(row(1, 10, kl_bits=0.5), hinge_nats=0.25)
     others = ({}, {"grad_norm": 3.0}, {"other": 4.0})
     for curve in ([row(1, 10)], [replace(latent, step=i, others=o) for i, o in enumerate(others)]):
-        write_curve(path, curve)
+        write_table(path, [row.figures() for row in curve])
         assert read_curve(path) == curve
     names, *_ = path.read_text().splitlines()
     assert names == (

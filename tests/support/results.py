@@ -14,7 +14,7 @@ import yaml
 from omegaconf import OmegaConf
 
 from pipelines.artifacts.checkpoint import Manifest, settings_hash
-from pipelines.artifacts.curve import CurveRow, write_curve
+from pipelines.artifacts.curve import CurveRow, write_table
 from pipelines.artifacts.result_files import write_json
 from pipelines.artifacts.run_results import read_runs
 from pipelines.artifacts.run_spec import RunSpec
@@ -175,7 +175,7 @@ def write_results(
     (folder / "details.json").write_text(json.dumps(details))
     latent = {"kl_bits": 0.25, "hinge_nats": 0.0} if spec["kappa_bits"] is not None else {}
     rows = [CurveRow(i, 65 * i, 1.0, log(2) / i, 0.001, 32.5 * i, **latent) for i in (1, 2, 4)]
-    write_curve(folder / "curve.csv", rows)
+    write_table(folder / "curve.csv", [row.figures() for row in rows])
 
 
 def write_experiment(

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset, Sampler
+from torch.utils.data import Dataset, Sampler
 
 from pipelines.artifacts.tokens.shards import Windows
 from pipelines.common.rng_streams import Purpose, generator, philox_at
@@ -97,7 +97,3 @@ class FromStep(Sampler[int]):
 
     def __iter__(self) -> Iterator[int]:
         return iter(range(self.first, self.count))
-
-
-def batches_from(step: int, batches: StepBatches) -> DataLoader[dict[str, Tensor]]:
-    return DataLoader(batches, batch_size=None, sampler=FromStep(step, batches))

@@ -35,7 +35,7 @@ from pipelines.artifacts.checkpoint import (
     resume_checkpoints,
     settings_hash,
 )
-from pipelines.artifacts.curve import row_of, write_curve
+from pipelines.artifacts.curve import write_table
 from pipelines.artifacts.run_spec import RunSpec
 from pipelines.artifacts.tokens.shards import Shards
 from pipelines.config.derived import Budget
@@ -264,7 +264,7 @@ def publish(spec: RunSpec, manifest: Manifest) -> None:
         shutil.copyfile(root / JOURNAL, folder / JOURNAL)
     curve = spec.results / "curve.csv"
     curve.parent.mkdir(parents=True, exist_ok=True)
-    write_curve(curve, [row_of(figures) for figures in content[HISTORY]["rows"]])
+    write_table(curve, content[HISTORY]["rows"])
 
 
 def link(source: Path, target: Path) -> None:

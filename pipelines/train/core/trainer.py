@@ -29,7 +29,7 @@ from pipelines.host.pytorch import keep_freed_memory
 from pipelines.tracking.journal import experiment_note, open_journal
 from pipelines.tracking.live import Tracking
 from pipelines.train.core.acceleration import Compiled, speed_up
-from pipelines.train.core.batches import Share, StepBatches, batches_from
+from pipelines.train.core.batches import FromStep, Share, StepBatches
 from pipelines.train.core.callbacks import Checkpoints, CurveCallback, Watch, WholeFiles
 from pipelines.train.core.module import NonFinite, TrainingModule
 from pipelines.train.core.parent import copied, start_from_parent
@@ -138,7 +138,7 @@ class SegmentTraining:
             spec.config.noise_width,
             Share(process.rank, process.world_size, spec.experiment.compute.accumulate),
         )
-        return batches_from(self.start.step, batches)
+        return DataLoader(batches, batch_size=None, sampler=FromStep(self.start.step, batches))
 
     def build_callbacks(self, shards: Shards) -> list[L.Callback]:
         """The callbacks, in the order in which Lightning calls them after each step."""
