@@ -27,7 +27,7 @@ from tokenizers.processors import TemplateProcessing
 from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast
 
 from ftmodel.conversion.llama import decoder_of
-from pipelines.artifacts import llama_files
+from pipelines.artifacts.llama_files import read_llama
 from pipelines.config.suite import Suite, SuiteTask
 from pipelines.host.command_line import command, out_folder, run_command
 from pipelines.host.errors import UserError, not_one_of
@@ -66,13 +66,6 @@ class Backend(HFLM):  # type: ignore[misc]
 
     def start_task(self) -> None:
         pass
-
-
-def our_model() -> FreeTransformerLM:
-    config, weights, _ = llama_files.read(MODEL / "model.gguf")
-    model = decoder_of(config, weights, context=CONTEXT_TOKENS)
-    tokenizer = adopt(MODEL / "tokenizer.json", END_TOKEN)
-    return FreeTransformerLM(model, tokenizer, torch.device("cpu"), Suite(name="paper"))
 
 
 def backend() -> HFLM:
@@ -151,7 +144,11 @@ def main(names: Sequence[str], out: Path) -> None:
     path = out / "scores.json"
     check_writable(out)
     rows = json.loads(path.read_bytes()) if path.exists() else {}
-    models = our_model(), backend()
+    llama = read_llama(MODEL / "model.gguf")
+    model = decoder_of(llama.config, llama.weights, context=CONTEXT_TOKENS)
+    tokenizer = adopt(MODEL / "tokenizer.json", END_TOKEN)
+    ours = FreeTransformerLM(model, tokenizer, torch.device("cpu"), Suite(name="paper"))
+    models = ours, backend()
     for name in names or tasks:
         try:
             rows[name] = score_row(name, SuiteTask(**tasks[name]), models)

@@ -6,7 +6,7 @@ A document's place is its number among all that were read, part after part of th
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -228,13 +228,16 @@ def rows_of(table: NDArray[Any]) -> NDArray[np.int64]:
     return rows
 
 
+@dataclass
 class Waiting:
     """A split's documents that do not fill a part yet."""
 
-    def __init__(self, folder: Path, split: str, segments: list[Segment]) -> None:
-        self.folder, self.split, self.segments = folder, split, segments
-        self.number = 0  # of the next part
-        self.open = np.empty((3, 0), np.int64)  # segment, row and size of each document
+    folder: Path
+    split: str
+    segments: list[Segment]
+    number: int = 0  # of the next part
+    # segment, row and size of each document: (3, n)
+    open: NDArray[np.int64] = field(default_factory=lambda: np.empty((3, 0), np.int64))
 
     def add(
         self, which: NDArray[Any], rows: NDArray[Any], sizes: NDArray[Any]

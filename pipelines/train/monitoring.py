@@ -3,6 +3,7 @@ Nothing here changes a weight.
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from time import perf_counter
 from typing import Any
@@ -37,16 +38,16 @@ Draw = Callable[[], Tensor]
 Score = Callable[[Tensor, Tensor, Tensor, Draw], Tensor]  # sums of nats, of a batch of windows
 
 
+@dataclass(eq=False)
 class Progress(StepCallback):
     """A bar of optimizer steps, on one line of stderr: steps, time left, and what the newest row of
     the curve has. In a log it is a line at every tenth.
     """
 
-    def __init__(self, curve: CurveCallback, name: str, steps: int) -> None:
-        self.curve = curve
-        self.name = name
-        self.steps = steps
-        self.bar: Bar | None = None
+    curve: CurveCallback
+    name: str
+    steps: int
+    bar: Bar | None = None
 
     def on_train_start(self, trainer: L.Trainer, module: L.LightningModule) -> None:
         super().on_train_start(trainer, module)
@@ -78,16 +79,15 @@ class Progress(StepCallback):
         self.on_train_end()
 
 
+@dataclass(eq=False)
 class CollapseWarning(StepCallback):
     """Says once, while the run can still be stopped, that the latent has collapsed."""
 
-    def __init__(self, tracking: Tracking, curve: CurveCallback, kappa: float, steps: int) -> None:
-        """``steps`` counts the whole training."""
-        self.tracking = tracking
-        self.curve = curve
-        self.kappa = kappa
-        self.steps = steps
-        self.warned = False
+    tracking: Tracking
+    curve: CurveCallback
+    kappa: float
+    steps: int  # of the whole training
+    warned: bool = False
 
     def on_step(self, trainer: L.Trainer) -> None:
         rows = self.curve.rows

@@ -5,6 +5,7 @@ written, what of ours they hold, and which are deleted; WholeFiles writes them.
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -41,6 +42,7 @@ class StepCallback(L.Callback):
 Watch = Callable[[dict[str, float]], None]
 
 
+@dataclass(eq=False)
 class CurveCallback(StepCallback):
     """Averages what the module has logged over ``every`` steps, their micro-batches and all workers
     into a row, and keeps the rows in the checkpoint.
@@ -50,28 +52,15 @@ class CurveCallback(StepCallback):
     above a tenth of its even share of κ, the limit below which a latent has collapsed.
     """
 
-    def __init__(
-        self,
-        segment: Segment,
-        every: int,
-        ends: set[int],
-        batch_tokens: int,
-        kappa: float,
-        watch: Watch | None = None,
-        record: Watch | None = None,
-    ) -> None:
-        """``kappa``: KL of a latent in use, bits per token (see kl_of_use); 0 if not known.
-        ``record`` is called with a resumed run's earlier rows, too.
-        """
-        self.segment = segment
-        self.every = every
-        self.ends = ends
-        self.batch_tokens = batch_tokens
-        self.kappa = kappa
-        self.watch = watch
-        self.record = record
-        self.rows: Curve = []
-        self.steps_since = 0
+    segment: Segment
+    every: int
+    ends: set[int]
+    batch_tokens: int
+    kappa: float  # KL of a latent in use, bits per token (see kl_of_use); 0 if not known
+    watch: Watch | None = None
+    record: Watch | None = None  # is called with a resumed run's earlier rows, too
+    rows: Curve = field(default_factory=list)
+    steps_since: int = 0  # steps since the last row ended
 
     def on_save_checkpoint(
         self, trainer: L.Trainer, module: Any, checkpoint: dict[str, Any]
