@@ -28,7 +28,7 @@ from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast
 
 from ftmodel.conversion.llama import decoder_of
 from pipelines.artifacts.llama_files import read_llama
-from pipelines.config.suite import Suite, SuiteTask
+from pipelines.config.schema import Suite, SuiteTask
 from pipelines.host.command_line import command, out_folder, run_command
 from pipelines.host.errors import UserError, not_one_of
 from pipelines.host.files import ROOT, check_writable, dumps, write_file

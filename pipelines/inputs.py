@@ -24,8 +24,13 @@ from typing import Any
 
 import yaml
 
-from pipelines.common.distributions import PinnedFiles
-from pipelines.common.file_listing import FileEntry, Folder, by_content_if_small, local_files
+from pipelines.common.file_listing import (
+    FileEntry,
+    Folder,
+    PinnedFiles,
+    by_content_if_small,
+    local_files,
+)
 from pipelines.host.command_line import command, run_command
 from pipelines.host.dvc import keep_other_experiments
 from pipelines.host.errors import UserError, printable

@@ -148,7 +148,7 @@ PRODUCT = house.sources(*house.PRODUCT)
 
 
 @rejects(
-    "config.schema: «→from pipelines.config.derived import Budget\n» from pipelines.config.suite",
+    "config.schema: «→from pipelines.config.derived import Budget\n» from pipelines.host.errors",
     "a circle of two modules of a package",
 )
 def test_nothing_imports_itself_by_way_of_others():

@@ -19,7 +19,7 @@ import pytest
 from packaging.requirements import Requirement
 
 from pipelines import export
-from pipelines.common.distributions import canonical
+from pipelines.common.file_listing import canonical
 from pipelines.host import command_line
 from pipelines.host.errors import UserError
 from tests import ROOT

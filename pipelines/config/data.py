@@ -74,7 +74,7 @@ class Hub:
 
 @dataclass
 class Distributions:
-    """Files of the installed Python packages, in an even order: see common/distributions.py."""
+    """Files of the installed Python packages, in an even order: see common/file_listing.py."""
 
     source: str = "distributions"  # always "distributions"
     pins: str = "constraints.txt"  # file of lines name==version; no other package is read

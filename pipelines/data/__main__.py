@@ -2,10 +2,10 @@
 
     python -m pipelines.data target
 
-Text is read by all cores, or a Ray cluster (segments.py), freed of copies (duplicates.py), mixed
-and written part by part (mixture.py). All of it is the same for any number of
-workers. Unfinished work is in data/corpus/<name>.partial, because DVC deletes data/corpus/<name>
-before the stage runs. A killed stage continues there.
+Text is read by all cores, or a Ray cluster (segments.py), freed of copies, mixed and written part
+by part (mixture.py). All of it is the same for any number of workers. Unfinished work is in
+data/corpus/<name>.partial, because DVC deletes data/corpus/<name> before the stage runs. A killed
+stage continues there.
 """
 
 from typing import Any

@@ -20,8 +20,16 @@ from pipelines.artifacts.corpus import write_parts
 from pipelines.cluster.workers import run_tasks
 from pipelines.config.data import ProcessData, TextData
 from pipelines.config.load import Check, freeze, unchecked
-from pipelines.data.duplicates import find_duplicates
-from pipelines.data.mixture import Mixture, Short, Tally, check_mixture, mix, part_files, write
+from pipelines.data.mixture import (
+    Mixture,
+    Short,
+    Tally,
+    check_mixture,
+    find_duplicates,
+    mix,
+    part_files,
+    write,
+)
 from pipelines.data.segments import Stream, load_segment, read_group
 from pipelines.data.sources import open_source
 from pipelines.host import errors

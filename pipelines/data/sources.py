@@ -20,12 +20,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipelines.artifacts.corpus import Document
-from pipelines.common.distributions import PinnedFiles
 from pipelines.common.file_listing import (
     BUILDERS,
     FileEntry,
     Fingerprint,
     Folder,
+    PinnedFiles,
     local_files,
     readable,
     words_of,

@@ -25,7 +25,7 @@ from ftmodel.model.free_transformer import FreeTransformer
 from pipelines.artifacts.packing import Chunk, chunks, noise_of, packed
 from pipelines.artifacts.tokens.byte_tokenizer import ByteTokenizer
 from pipelines.common.rng_streams import Purpose
-from pipelines.config.suite import Scoring, Suite, Weights
+from pipelines.config.schema import Scoring, Suite, Weights
 from pipelines.host.console import Bar
 from pipelines.host.errors import UserError
 from pipelines.suite.batching import (

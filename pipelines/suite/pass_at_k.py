@@ -17,7 +17,7 @@ from lm_eval.api.task import ConfigurableTask
 
 from ftmodel.analysis.statistics import mean_and_error, pass_at_k
 from pipelines.artifacts.suite_results import SampledScore, Sampling, TaskScore, Varied
-from pipelines.config.suite import PassAtK, Suite, SuiteTask
+from pipelines.config.schema import PassAtK, Suite, SuiteTask
 from pipelines.host.errors import UserError
 from pipelines.suite.documents import has_own_scoring, options
 from pipelines.suite.lm import FreeTransformerLM

@@ -28,7 +28,7 @@ from pipelines.cluster.dispatch import here_or_on_a_worker
 from pipelines.common.file_listing import words_of
 from pipelines.config.derived import Budget
 from pipelines.config.load import Frozen, freeze
-from pipelines.config.suite import Suite, SuiteTask
+from pipelines.config.schema import Suite, SuiteTask
 from pipelines.host.errors import UNWRITABLE, UserError, printable
 from pipelines.host.files import dumps, replace_folder, write_file
 from pipelines.host.pytorch import full_memory

@@ -29,7 +29,7 @@ from lm_eval.utils import handle_non_serializable
 from ftmodel.analysis.statistics import mean_and_error
 from pipelines.artifacts.suite_results import TaskResult, TaskScore
 from pipelines.common.file_listing import words_of
-from pipelines.config.suite import Suite, SuiteTask
+from pipelines.config.schema import Suite, SuiteTask
 from pipelines.host.errors import UserError
 from pipelines.suite import benchmark_data, documents, task_index
 from pipelines.suite.lm import FreeTransformerLM

@@ -14,7 +14,7 @@ from pipelines.config.data import TextData
 from pipelines.config.derived import trainings
 from pipelines.config.init_from import InitFrom
 from pipelines.config.load import parse
-from pipelines.config.suite import SuiteTask
+from pipelines.config.schema import SuiteTask
 from pipelines.host.errors import UserError
 from tests.support.mutants import rejects
 from tests.support.settings import changed, composed_by_hydra, refusal, smoke

@@ -29,7 +29,7 @@ from pipelines.artifacts import corpus
 from pipelines.artifacts.corpus import documents, parts
 from pipelines.cluster import workers
 from pipelines.config.data import Distributions, Files, Hub, ProcessData, TextData
-from pipelines.data import build as stage, duplicates, mixture, segments, sources
+from pipelines.data import build as stage, mixture, segments, sources
 from pipelines.data.build import make_parts, make_process, make_text, process_texts
 from pipelines.data.mixture import Short
 from pipelines.data.sources import open_source
@@ -160,7 +160,7 @@ def small(patch):
     patch.setattr(corpus, "PART_BYTES", 200)
     patch.setattr(sources, "GROUP_BYTES", 1000)
     patch.setattr(segments, "SEGMENT_BYTES", 300)
-    patch.setattr(duplicates, "PARTITION_DOCUMENTS", 10)
+    patch.setattr(mixture, "PARTITION_DOCUMENTS", 10)
     patch.setattr(mixture, "BLOCK_DOCUMENTS", 37)
     patch.setattr(stage, "FIRST_BYTES", 100)
 
@@ -311,8 +311,8 @@ MIXTURES = st.lists(
 @rejects(
     "segments.read_group: «salt.copy()→sha256(task.part.encode())»", "documents kept for each part"
 )
-@rejects("duplicates.find_copies: ((«→-»place", "the last of equal documents is kept")
-@rejects("duplicates.find_copies: «right→left»", "a part's first text in the part before")
+@rejects("mixture.find_copies: ((«→-»place", "the last of equal documents is kept")
+@rejects("mixture.find_copies: «right→left»", "a part's first text in the part before")
 @example([(1.0, [*map(str, range(20))])] * 2, True, None, 1)  # in several partitions
 @example([(1.0, ["yy", "x"]), (1.0, ["x"])], True, None, 1)  # the first part's "x" is not reached
 @example([(1.0, ["x", "y", "x"])], True, None, 1)
@@ -374,7 +374,7 @@ def threads(function, count, cores):
 @pytest.mark.parametrize(
     ("tasks", "slow"),
     [
-        (["data.segments", "data.duplicates", "data.mixture", "data.__main__"], ["torch"]),
+        (["data.segments", "data.mixture", "data.__main__"], ["torch"]),
         (["tokenize.encode", "tokenize.__main__"], ["torch", "omegaconf"]),
     ],
 )

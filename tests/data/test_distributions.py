@@ -11,7 +11,7 @@ import yaml
 
 from pipelines import inputs
 from pipelines.artifacts import corpus
-from pipelines.common.distributions import canonical, read_pins
+from pipelines.common.file_listing import canonical, read_pins
 from pipelines.config.compose import compose_config
 from pipelines.config.data import Distributions, Files, Hub, TextData
 from pipelines.config.load import parse

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from pipelines.data.duplicates import Partition, boundary, find_copies
+from pipelines.data.mixture import Partition, boundary, find_copies
 
 
 def hashes(path, *columns):

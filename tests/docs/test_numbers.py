@@ -13,7 +13,7 @@ from ftmodel.inference.bounds import NOISE_STEPS
 from ftmodel.synthetic import factors, target
 from pipelines.common import file_listing
 from pipelines.compare import comparison
-from pipelines.config.suite import PassAtK
+from pipelines.config.schema import PassAtK
 from pipelines.data import build
 from pipelines.evaluate import bounds as run_calibration, codes, codes as shown_bits, generations
 from pipelines.tokenize import overlap

@@ -15,7 +15,7 @@ from ftmodel.inference.decoder import bf16_products
 from ftmodel.inference.generate import generate, sample_token
 from ftmodel.inference.passes import with_codes
 from pipelines.common.rng_streams import Purpose, philox
-from pipelines.config.suite import Scoring, Weights
+from pipelines.config.schema import Scoring, Weights
 from pipelines.host.errors import UserError
 from pipelines.suite.batching import digest
 from tests.support.arrivals import arrives

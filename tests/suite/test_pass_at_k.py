@@ -11,7 +11,7 @@ from lm_eval.api.task import ConfigurableTask
 
 from pipelines.artifacts.suite_results import Sampling, TaskScore, Varied
 from pipelines.config.checks import check_values
-from pipelines.config.suite import PassAtK
+from pipelines.config.schema import PassAtK
 from pipelines.host.errors import UserError
 from pipelines.suite import benchmark_data, pass_at_k
 from pipelines.suite.pass_at_k import (

@@ -12,7 +12,7 @@ import torch
 from pipelines.artifacts.result_files import Unfinished
 from pipelines.artifacts.run_spec import RunSpec
 from pipelines.artifacts.suite_results import TaskResult
-from pipelines.config.suite import Scoring
+from pipelines.config.schema import Scoring
 from pipelines.suite import stage, tasks
 from pipelines.suite.lm import FreeTransformerLM
 from pipelines.suite.pass_at_k import SampledOutcome

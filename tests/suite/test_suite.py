@@ -18,7 +18,7 @@ from pipelines.artifacts.run_spec import RunSpec
 from pipelines.artifacts.suite_results import TaskResult
 from pipelines.config import derived
 from pipelines.config.load import load_experiment
-from pipelines.config.suite import SuiteTask
+from pipelines.config.schema import SuiteTask
 from pipelines.host.errors import UserError
 from pipelines.host.files import ROOT, checkpoint_path
 from pipelines.suite import benchmark_data, stage as suite, task_index

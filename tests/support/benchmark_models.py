@@ -12,7 +12,7 @@ import yaml
 from lm_eval.api.instance import Instance
 from lm_eval.api.model import LM
 
-from pipelines.config.suite import Suite, SuiteTask
+from pipelines.config.schema import Suite, SuiteTask
 from pipelines.host.files import ROOT
 from pipelines.suite.lm import FreeTransformerLM
 

@@ -6,7 +6,7 @@ from importlib.metadata import distribution
 
 from packaging.requirements import Requirement
 
-from pipelines.common.distributions import canonical
+from pipelines.common.file_listing import canonical
 from tests import ROOT
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
