@@ -63,8 +63,7 @@ def process_texts(data: ProcessData) -> dict[str, Iterator[str]]:
     def training() -> Iterator[str]:
         left_out: set[str] | None = None  # not known before the first draw
         while True:
-            rows = process.sample(SEQUENCES_PER_DRAW, generator)
-            drawn = [process.text(row) for row in rows]
+            drawn = [process.text(row) for row in process.sample(SEQUENCES_PER_DRAW, generator)]
             if left_out is None:
                 left_out = set(held_out)
                 if sum(text in left_out for text in drawn) > REPEATED_SHARE * len(drawn):

@@ -199,6 +199,7 @@ def bound_lines(experiment: Experiment, manifest: Manifest, tokens: int) -> str:
     return "".join(
         f"| {name}held-out NLL, bits per {unit} | {bound} |\n"
         for unit, figures in units.items()
+        if figures  # text alone has bits per byte
         for attribute, name in BOUNDS.items()
-        if (bound := getattr(figures, attribute, None))  # text alone has bits per byte
+        if (bound := getattr(figures, attribute))
     )

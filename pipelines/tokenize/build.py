@@ -72,12 +72,12 @@ def write_token_files(name: str, tasks: list[Task], folder: Path, cores: int) ->
     """Write a token file for each part of the corpus, unless it is finished; delete all others."""
     for path in {*folder.glob("*.tokens*")} - {task.target for task in tasks}:
         path.unlink()
-    shards = {}
-    for task in tasks:  # of a killed run, those that are whole
-        with suppress(UserError):
+    shards: dict[Path, Shard] = {}
+    for task in tasks:
+        with suppress(UserError):  # a killed run has not made it, or not all of it
             file = TokenFile(task.target)
             if file.shard.source == task.source:
-                file.read()
+                file.read()  # raises if a block is damaged
                 shards[task.part] = file.shard
     if shards:
         print(f"{name}: {len(shards)} of {len(tasks)} token files are there already")
@@ -132,13 +132,14 @@ def tokenize(
         for split, of_split in parts.items():
             made = [shards[part] for part in of_split]
             documents = sum(shard.documents for shard in made)
-            counts = metadata.splits[split] = Split(
+            counts = Split(
                 tokens=sum(shard.tokens for shard in made),
                 documents=documents,
                 bytes=sum(shard.bytes for shard in made),
                 shards=made,
                 left_out=sum(map(corpus.count_documents, of_split)) - documents,
             )
+            metadata.splits[split] = counts
             line = f"{name} {split}: {counts.tokens:,} tokens of {counts.documents:,} documents"
             if counts.left_out:
                 line += f"; {counts.left_out:,} left out"

@@ -56,7 +56,8 @@ class Progress(StepCallback):
 
     def on_step(self, trainer: L.Trainer) -> None:
         assert self.bar is not None
-        rows, figures = self.curve.rows, {}
+        rows = self.curve.rows
+        figures: dict[str, str] = {}
         if rows:
             row = rows[-1]
             figures["loss"] = f"{row.loss_nats:.3f} nats"
