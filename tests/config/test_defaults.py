@@ -12,7 +12,7 @@ import yaml
 from omegaconf import OmegaConf
 
 from ftmodel.config import LatentDesign, ModelConfig
-from pipelines.config import data, init_from, schema, suite
+from pipelines.config import data, init_from, schema
 from pipelines.config.compose import compose_config
 from pipelines.config.load import parse
 from tests.support.settings import refusal
@@ -42,7 +42,7 @@ def test_settings_of_every_type_are_in_the_composed_params():
     """All of them: ``parse`` refuses params that leave one out."""
     types = {
         cls
-        for module in (schema, data, suite, init_from)
+        for module in (schema, data, init_from)
         for cls in vars(module).values()
         if dataclasses.is_dataclass(cls) and cls.__module__ == module.__name__
     }

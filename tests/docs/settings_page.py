@@ -9,7 +9,7 @@ from json import dumps
 from typing import Any, get_args
 
 from ftmodel.config import LatentDesign, ModelConfig, in_words
-from pipelines.config import data, schema, suite
+from pipelines.config import data, schema
 from pipelines.sweep.plan import Sweep
 from tests import ROOT
 
@@ -28,9 +28,9 @@ GROUPS = {  # by key
     **{f"data.<entry>.parts.<part>, {name}": kind for name, kind in data.KINDS.items()},
     "compute": schema.Compute,
     "evaluation": schema.EvaluationConfig,
-    "suite": suite.Suite,
-    "suite.tasks.<task>": suite.SuiteTask,
-    "suite.pass_at_k": suite.PassAtK,
+    "suite": schema.Suite,
+    "suite.tasks.<task>": schema.SuiteTask,
+    "suite.pass_at_k": schema.PassAtK,
     "conf/sweep/<name>.yaml": Sweep,
 }
 HEAD = "| setting | type | default | limits | meaning |\n|---|---|---|---|---|\n"

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import fields
 from typing import Any, TypeVar
 
-from pipelines.config import data, schema, suite
+from pipelines.config import data, schema
 from pipelines.config.init_from import InitFrom
 from pipelines.sweep.plan import Sweep
 from tests import ROOT
@@ -21,9 +21,9 @@ GROUPS: dict[str, Any] = {  # by the first part of a key
     "process": data.ProcessData,
     "text": data.TextData,
     **data.KINDS,
-    "suite": suite.Suite,
-    "suite_task": suite.SuiteTask,
-    "pass_at_k": suite.PassAtK,
+    "suite": schema.Suite,
+    "suite_task": schema.SuiteTask,
+    "pass_at_k": schema.PassAtK,
     "sweep": Sweep,
 }
 
