@@ -1,5 +1,5 @@
-"""Lists the files that a part of a text names, those of a folder or of installed Python packages,
-and tells whether they changed; imports little.
+"""Lists the files that a part of a text names, in a folder or in installed Python packages, and
+tells whether they changed; imports little.
 """
 
 import os
