@@ -27,8 +27,8 @@ assert Path(ftmodel.__file__).parents[1] == Path(__file__).parents[1], ftmodel._
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put tests first whose workers are forks of this process: with PyTorch for CUDA they may die
-    of what other tests leave in it.
+    """Put tests first whose workers are forks of this process: a fork has locks and memory that
+    threads of other tests have left in it, and none of these threads.
     """
     forking = {"forked", "two"}
     items.sort(key=lambda item: not forking & {*getattr(item, "fixturenames", ())})

@@ -50,6 +50,8 @@ class ForkedTrainer:
 
     def run(self, rank, store, ends):
         os.environ |= {"GLOO_SOCKET_IFNAME": "lo", "LOCAL_RANK": str(rank), "OMP_NUM_THREADS": "1"}
+        # a fork has none of OpenMP's threads: with more than one it would wait for them for ever
+        torch.set_num_threads(1)
         ray.experimental.internal_kv.global_gcs_client = (
             None  # if this process has joined a cluster
         )

@@ -19,6 +19,8 @@ from tests.support.training import RUN, check_close, outcome, train
 @pytest.fixture
 def mesh(monkeypatch):
     monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
+    # else Lightning takes a thread for each core, also for all tests after this one
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
     distributed.init_process_group("gloo", store=distributed.HashStore(), rank=0, world_size=1)
     yield init_device_mesh("cpu", (1,))
     distributed.destroy_process_group()
