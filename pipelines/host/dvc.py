@@ -28,6 +28,7 @@ DVC_TMP = Path(".dvc/tmp")
 REPRO_LOCK, REPRO_PID = DVC_TMP / "repro.lock", DVC_TMP / "repro.pid"
 RWLOCK, LOCKFILE = DVC_TMP / "rwlock", Path("dvc.lock")
 EXPERIMENTS = DVC_TMP / "exps"
+OUTPUT_FOLDERS = ("checkpoints", "data", "report", "results")
 DVC_LOCKS = (DVC_TMP / "lock", DVC_TMP / "rwlock.lock", EXPERIMENTS / "rwlock.lock")
 DAMAGED = DVC_TMP / "dvc.lock.damaged"
 CLOCK_SECONDS = 5.0  # by which a process's start and a file's time may disagree
@@ -55,7 +56,8 @@ def in_git(folder: Path) -> bool:
 
 def git_refusal(folder: Path) -> str | None:
     """Why git refuses the repository around ``folder``, and how to fix that, in git's words. Say,
-    another user owns it, because a container mounted it. None without git or a repository.
+    another user owns it, because a container mounted it. Or which folder of outputs is a link out
+    of the project, which DVC refuses after a stage's work. None without git or a repository.
     """
     try:
         asked = subprocess.run(
@@ -63,9 +65,19 @@ def git_refusal(folder: Path) -> str | None:
         )
     except FileNotFoundError:
         return None
-    if asked.returncode == 0 or not in_git(folder):
+    if not in_git(folder):
         return None
-    return f"git: {' '.join(asked.stderr.decode(errors='replace').split())}"
+    if asked.returncode:
+        return f"git: {' '.join(asked.stderr.decode(errors='replace').split())}"
+    for name in OUTPUT_FOLDERS:
+        place = (folder / name).resolve()
+        if not place.is_relative_to(folder.resolve()):
+            return (
+                f"{name} leads to {place}, outside this repository, where DVC makes no outputs: "
+                "make it a folder; for another disk, `dvc cache dir --local DIR` and `dvc config "
+                "--local cache.type symlink`"
+            )
+    return None
 
 
 def allow_no_git(folder: Path) -> bool:

@@ -30,6 +30,7 @@ from pipelines.host.dvc import (
     allow_no_git,
     dvc_at_work,
     dvc_environment,
+    git_refusal,
     pipeline_alone,
     repair,
 )
@@ -218,6 +219,19 @@ OF_AN_EXPERIMENT = {
         "do": {"cmd": "echo ${item} > made/${name}_${key}", "outs": ["made/${name}_${key}"]},
     }
 }
+
+
+@rejects("dvc.git_refusal: if «not→» place", "a link out of the repository found after training")
+@pytest.mark.parametrize("place", ["disk", "project/elsewhere"])
+def test_a_folder_of_outputs_that_leads_out_of_the_repository_is_refused(tmp_path, place):
+    project, results = tmp_path / "project", tmp_path / "project/results"
+    (tmp_path / place).mkdir(parents=True)
+    project.mkdir(exist_ok=True)
+    results.symlink_to(tmp_path / place)
+    assert git_refusal(project) is None  # no repository yet
+    subprocess.run(["git", "init", "-q"], cwd=project, check=True)
+    words = str(git_refusal(project))
+    assert ("outside this repository" in words and str(tmp_path) in words) == (place == "disk")
 
 
 def test_a_git_that_another_program_has_locked_ends_no_stage(tmp_path, monkeypatch):
