@@ -148,6 +148,7 @@ def test_a_changed_default_runs_again_what_reads_it(other_defaults, key, stages)
     "statement",
     [
         {"question": "Another?"},
+        {"smallest_effect": 0.01},
         {"expectation": [{"arm": "free_k1_8", "than": "baseline", "bound": "lower"}]},
     ],
 )

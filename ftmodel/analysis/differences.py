@@ -1,5 +1,5 @@
-"""The rule that decides whether a difference between models counts, by documents and seeds, and the
-line through differences of models of several sizes.
+"""The rule that decides whether a difference between models counts, or is too small to matter, by
+documents and seeds, and the line through differences of models of several sizes.
 
 docs/measurement/differences.md derives the rule and gives its simulated false-alarm rates.
 
@@ -23,7 +23,7 @@ from statistics import fmean, stdev, variance
 
 import numpy as np
 import torch
-from scipy.special import stdtrit  # the quantile of Student's t
+from scipy.special import stdtr, stdtrit  # the distribution of Student's t, and its quantile
 from scipy.stats import binom, linregress
 from torch import Tensor
 
@@ -117,6 +117,10 @@ class Difference:
     pooled: SeedError  # by the seeds of all models that may be pooled
     equality: float  # p-value of the test that these have the same spread; NaN: cannot be tested
     threshold: float  # the difference counts if it exceeds this; NaN if unknown
+    margin: float  # half of the 95 % interval: the threshold without the spreads
+    one_sided: float  # half of the 90 % interval, for two one-sided tests at 5 %
+    p_value: float  # of the t-tests, without the spreads; 1 where an exact margin is not reached
+    smallest_effect: float | None  # what matters; None: any difference does
 
     @property
     def is_pooled(self) -> bool:
@@ -135,12 +139,24 @@ class Difference:
 
     @property
     def verdict(self) -> str:
-        """`lower`, `higher`, `no difference`, or `not known`."""
-        if self.mean > self.threshold:
-            return "higher"
-        if self.mean < -self.threshold:
-            return "lower"
-        return "not known" if isnan(self.threshold) else "no difference"
+        """`equivalent`, `lower`, `higher`, `not decided`, or `not known`.
+
+        Equivalent: two one-sided tests show that the difference is smaller than the smallest effect
+        (Schuirmann 1987, Journal of Pharmacokinetics and Biopharmaceutics 15), even if it is not 0.
+        """
+        if isnan(self.threshold):
+            return "not known"
+        effect = self.smallest_effect
+        if effect is not None and abs(self.mean) + self.one_sided < effect:
+            return "equivalent"
+        if abs(self.mean) > self.threshold:
+            return "higher" if self.mean > 0 else "lower"
+        return "not decided"
+
+    @property
+    def furthest(self) -> float:
+        """The end of the 95 % interval that is further from 0, as a distance."""
+        return abs(self.mean) + self.margin
 
 
 @dataclass(frozen=True)
@@ -197,30 +213,39 @@ def difference(
     other_seeds: Sample,
     documents: DocumentError | None = None,
     pool: Pool | None = None,
+    smallest_effect: float | None = None,
 ) -> Difference:
     """Apply the rule for differences to a measurement: one model's seeds minus another's.
 
     ``documents``: if None, seeds alone decide. ``pool``: the measurement's spread over all
     models measured in the same way, these two included; if None, its spread over these two.
+    ``smallest_effect``: as in `Difference`.
 
     A difference between the means over seeds counts if it exceeds `threshold`, a t-test at 5 % over
     documents and seeds, and the spread of either model, the standard deviation over its seeds. The
-    error over seeds is the pool's unless the test of equal spreads refuses it.
+    error over seeds is the pool's unless the test of equal spreads refuses it. It is equivalent to
+    none if both one-sided t-tests at 5 %, with the same errors, keep it below the smallest effect.
 
     Seeds are not paired: runs of one seed read the same data in the same order, but share no more
     than that.
     """
     pool = pool or pool_seeds((seeds, other_seeds))
     own, pooled = own_error(seeds, other_seeds), pooled_error(seeds, other_seeds, pool)
-    deciding = pooled if may_pool(pool.equality) else own
+    errors = deciding_errors(pooled if may_pool(pool.equality) else own, documents)
     spreads = [stdev(sample) for sample in (seeds, other_seeds) if len(sample) > 1]
+    exact = documents.exact if documents else 0.0
+    mean, half = fmean(seeds) - fmean(other_seeds), max(largest_margin(errors), exact)
     return Difference(
-        mean=fmean(seeds) - fmean(other_seeds),
+        mean=mean,
         documents=documents.error if documents else None,
         own=own,
         pooled=pooled,
         equality=pool.equality,
-        threshold=max([threshold(deciding, documents), *spreads]),  # NaN stays: it is the first
+        threshold=max([half, *spreads]),  # NaN stays: it is the first
+        margin=half,
+        one_sided=max(largest_margin(errors, 2 * LEVEL), exact),
+        p_value=max(p_value(mean, each) for each in errors) if abs(mean) >= exact else 1.0,
+        smallest_effect=smallest_effect,
     )
 
 
@@ -246,29 +271,45 @@ def own_error(seeds: Sample, other_seeds: Sample) -> SeedError:
     return SeedError(sqrt(a + b), (a + b) ** 2 / squares if squares else n + m - 2)
 
 
-def threshold(seeds: SeedError, documents: DocumentError | None) -> float:
-    """What a difference must exceed: t-tests at 5 % over seeds, over documents, and over both.
+def deciding_errors(seeds: SeedError, documents: DocumentError | None) -> list[SeedError]:
+    """The errors that a difference must exceed t times: over documents, over seeds, and over both.
 
     The error over both is for a mean over two crossed samples, error² = V_seeds + V_documents −
     V_interaction (two-way clustering: Cameron, Gelbach & Miller 2011, Journal of Business &
     Economic Statistics 29; Owen 2007, Annals of Applied Statistics 1). Its degrees of freedom are
-    Satterthwaite's (1946, Biometrics Bulletin 2) for the sum of V_seeds and the rest. NaN if no
-    error is known, or if there is a single document.
+    Satterthwaite's (1946, Biometrics Bulletin 2) for the sum of V_seeds and the rest. A single one
+    of NaN if no error is known, or if there is a single document.
     """
     if documents is None:
-        return margin(seeds.error, seeds.freedom)
-    alone = margin(documents.error, documents.freedom)
+        return [seeds]
+    alone = SeedError(documents.error, documents.freedom)
     if isnan(seeds.error) or isnan(documents.error):
-        return max(alone, documents.exact)  # NaN stays: it is the first
+        return [alone]
     of_seeds, rest = seeds.error**2, max(0.0, documents.error**2 - documents.interaction)
     squares = of_seeds**2 / seeds.freedom + rest**2 / documents.freedom
-    both = margin(sqrt(of_seeds + rest), (of_seeds + rest) ** 2 / squares) if squares else 0.0
-    return max(alone, margin(seeds.error, seeds.freedom), both, documents.exact)
+    if not squares:
+        return [alone, seeds]
+    both = SeedError(sqrt(of_seeds + rest), (of_seeds + rest) ** 2 / squares)
+    return [alone, seeds, both]
 
 
-def margin(error: float, freedom: float) -> float:
-    """t standard errors, t being the 97.5 % quantile of Student's t; NaN for an unknown error."""
-    return nan if isnan(error) else float(stdtrit(freedom, 1 - LEVEL / 2)) * error
+def largest_margin(errors: list[SeedError], level: float = LEVEL) -> float:
+    """The largest `margin` of several errors; NaN if they are unknown."""
+    return max(margin(each.error, each.freedom, level) for each in errors)
+
+
+def margin(error: float, freedom: float, level: float = LEVEL) -> float:
+    """t standard errors, t being the quantile of Student's t for a two-sided ``level``; NaN for an
+    unknown error.
+    """
+    return nan if isnan(error) else float(stdtrit(freedom, 1 - level / 2)) * error
+
+
+def p_value(mean: float, error: SeedError) -> float:
+    """Two-sided p-value of the t-test of a difference; NaN for an unknown error."""
+    if error.error == 0:
+        return 0.0 if mean else 1.0
+    return 2 * float(stdtr(error.freedom, -abs(mean) / error.error))
 
 
 MIN_POINTS = 3  # a line fits two exactly

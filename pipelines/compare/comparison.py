@@ -34,6 +34,7 @@ class Comparison(Difference):
     arm: Arm
     other: Arm
     unit: str
+    survives: bool = False  # as a difference, that so many were tested; the report finds out
 
     @property
     def worse(self) -> bool:
@@ -62,18 +63,31 @@ class Comparison(Difference):
         return len(self.arm.runs) == len(self.other.runs) == 1
 
     @property
+    def decided(self) -> bool:
+        """Whether it reports a difference, or that none matters, however loose the bounds are."""
+        return self.qualified_verdict in ("lower", "higher", "equivalent")
+
+    @property
     def counts(self) -> bool:
-        """Whether it reports a difference on several seeds, however loose the bounds are."""
-        return self.qualified_verdict in ("lower", "higher") and not self.one_seed
+        """Whether it is decided on several seeds."""
+        return self.decided and not self.one_seed
+
+    @property
+    def how_far(self) -> str:
+        """How large the difference may be, in words, where none was shown; may be empty."""
+        if self.verdict == "equivalent":
+            return f"within {self.smallest_effect:g}"
+        return f"could be up to {self.furthest:.2g}" if self.verdict == "not decided" else ""
 
     @property
     def words(self) -> str:
-        """The threshold for the difference and the number of seeds, in words."""
+        """How far, the threshold for the difference and the number of seeds, in words."""
         if isnan(self.threshold):
             return "its error is not known"
         mine, others = len(self.arm.runs), len(self.other.runs)
         seeds = f"{mine} and {others} seeds" if mine + others > 2 else "one seed each"
-        return f"threshold {self.threshold:.4f}, {seeds}"
+        far = f"{self.how_far}; " if self.how_far else ""
+        return f"{far}threshold {self.threshold:.4f}, {seeds}"
 
 
 def contrast(
@@ -84,9 +98,10 @@ def contrast(
     other_seeds: list[float],
     documents: DocumentError | None = None,
     pool: Pool | None = None,
+    smallest_effect: float | None = None,
 ) -> Comparison:
-    """Compare a figure of every seed of two arms; ``documents`` and ``pool`` as in `difference`."""
-    test = difference(seeds, other_seeds, documents, pool)
+    """Compare a figure of every seed of two arms; the rest is as in `difference`."""
+    test = difference(seeds, other_seeds, documents, pool, smallest_effect)
     return Comparison(**vars(test), arm=arm, other=other, unit=unit)
 
 
@@ -98,11 +113,20 @@ def over_documents(arm: Arm, other: Arm, unit: str) -> DocumentError:
     return document_error(bits, other_bits, arm.first.details.sizes(unit))
 
 
-def contrast_bounds(arm: Arm, other: Arm, unit: str, arms: list[Arm]) -> Comparison:
+def contrast_bounds(
+    arm: Arm, other: Arm, unit: str, arms: list[Arm], smallest_effect: float | None = None
+) -> Comparison:
     """Compare one of ``arms`` with another by their bounds on the same held-out documents."""
-    documents = over_documents(arm, other, unit)
-    pool = pool_seeds(each.bounds(unit) for each in poolable(arm, other, arms))
-    return contrast(arm, other, unit, arm.bounds(unit), other.bounds(unit), documents, pool)
+    return contrast(
+        arm,
+        other,
+        unit,
+        seeds=arm.bounds(unit),
+        other_seeds=other.bounds(unit),
+        documents=over_documents(arm, other, unit),
+        pool=pool_seeds(each.bounds(unit) for each in poolable(arm, other, arms)),
+        smallest_effect=smallest_effect,
+    )
 
 
 def poolable(arm: Arm, other: Arm, arms: list[Arm]) -> list[Arm]:
@@ -125,6 +149,7 @@ def from_plain(
     values: Mapping[str, list[Estimate]],
     unit: str,
     documents: Callable[[Arm, Arm], DocumentError] | None = None,
+    smallest_effect: float | None = None,
 ) -> dict[str, Comparison]:
     """Compare arms with the plain baseline of their family by ``values``, a figure of every seed by
     arm. Without ``documents``, the error over documents, seeds alone decide.
@@ -143,14 +168,15 @@ def from_plain(
                 other_seeds=means[other.name],
                 documents=documents(arm, other) if documents else None,
                 pool=pool,
+                smallest_effect=smallest_effect,
             )
     return differences
 
 
-def compare(arms: list[Arm]) -> list[Comparison]:
+def compare(arms: list[Arm], smallest_effect: float | None = None) -> list[Comparison]:
     """Compare each arm's bound with its controls' bounds; arms without controls are left out."""
     return [
-        contrast_bounds(arm, other, arm.unit, group)
+        contrast_bounds(arm, other, arm.unit, group, smallest_effect)
         for group in by_data(arms).values()
         for arm in group
         for other in controls(arm, group)
@@ -185,15 +211,26 @@ class BudgetTable:
         return [each for each in found if each and each.documents is None]
 
 
-def budget_table(arms: list[Arm], comparisons: list[Comparison]) -> BudgetTable:
+def budget_table(
+    arms: list[Arm], comparisons: list[Comparison], smallest_effect: float | None = None
+) -> BudgetTable:
     """The table of arms on one data set, whose final bounds ``comparisons`` compares."""
     arms = [arm for arm in arms if all(run.evaluation.budgets for run in arm.runs)]
     tokens = sorted({entry.tokens for arm in arms for entry in arm.first.evaluation.budgets})
-    columns = {f"{number:,} tokens": at_budget(arms, number, comparisons) for number in tokens}
-    return BudgetTable(columns | {"mean of the last third": over_last_third(arms)}, arms)
+    columns = {
+        f"{number:,} tokens": at_budget(arms, number, comparisons, smallest_effect)
+        for number in tokens
+    }
+    columns["mean of the last third"] = over_last_third(arms, smallest_effect)
+    return BudgetTable(columns, arms)
 
 
-def at_budget(arms: list[Arm], tokens: int, comparisons: list[Comparison]) -> BoundsByArm:
+def at_budget(
+    arms: list[Arm],
+    tokens: int,
+    comparisons: list[Comparison],
+    smallest_effect: float | None = None,
+) -> BoundsByArm:
     """The column for a budget, with the arms all of whose seeds have it."""
     bounds: dict[str, list[Estimate]] = {}
     notes = {}
@@ -206,14 +243,15 @@ def at_budget(arms: list[Arm], tokens: int, comparisons: list[Comparison]) -> Bo
     final = {  # their errors over documents are known
         c.arm.name: c for c in comparisons if c.other.plain and c.arm.trained_tokens == tokens
     }
-    differences = from_plain(arms, bounds, arms[0].unit) | final
+    by_seeds = from_plain(arms, bounds, arms[0].unit, smallest_effect=smallest_effect)
+    differences = by_seeds | final
     return {
         name: BudgetBound(over_seeds(each), notes[name], differences.get(name))
         for name, each in bounds.items()
     }
 
 
-def over_last_third(arms: list[Arm]) -> BoundsByArm:
+def over_last_third(arms: list[Arm], smallest_effect: float | None = None) -> BoundsByArm:
     """The column of means over the last third, compared if over the same budgets, at least two."""
     column: BoundsByArm = {}
     groups = grouped(arms, lambda arm: late_tokens(run.evaluation.budgets for run in arm.runs))
@@ -221,8 +259,10 @@ def over_last_third(arms: list[Arm]) -> BoundsByArm:
         bounds = {arm.name: arm.last_third for arm in group}
         notes = {0: "budgets differ by seed", 1: "the final budget alone"}
         note = notes.get(len(budgets), f"{len(budgets)} budgets")
-        several = len(budgets) > 1
-        differences = from_plain(group, bounds, group[0].unit) if several else {}
+        differences: dict[str, Comparison] = {}
+        if len(budgets) > 1:
+            unit = group[0].unit
+            differences = from_plain(group, bounds, unit, smallest_effect=smallest_effect)
         column |= {
             name: BudgetBound(over_seeds(each), note, differences.get(name))
             for name, each in bounds.items()
@@ -262,7 +302,7 @@ def design_words(arm: Arm) -> str:
     return ", ".join(words) or "its model's"
 
 
-def designs(arms: Sequence[Arm]) -> list[Designs]:
+def designs(arms: Sequence[Arm], smallest_effect: float | None = None) -> list[Designs]:
     """A group for each family and threshold with the model's own design and another."""
     groups = []
     for family in families([*arms]):
@@ -274,7 +314,9 @@ def designs(arms: Sequence[Arm]) -> list[Designs]:
             own = next((arm for arm in alike if arm.preset_design), None)
             others = [arm for arm in alike if not arm.preset_design]
             if own and others:
-                against = [contrast_bounds(arm, own, own.unit, family) for arm in others]
+                against = [
+                    contrast_bounds(arm, own, own.unit, family, smallest_effect) for arm in others
+                ]
                 groups.append(Designs(own, against))
     return groups
 

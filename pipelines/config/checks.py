@@ -19,7 +19,15 @@ from pipelines.config import derived
 from pipelines.config.arms import FAMILY, arm_of_each, family_of, parent_fits
 from pipelines.config.data import ProcessData, TextData
 from pipelines.config.derived import suite_runs, trainings
-from pipelines.config.schema import NAME, Arm, Experiment, OptimizerName, Schedule, Strategy
+from pipelines.config.schema import (
+    NAME,
+    Arm,
+    Bound,
+    Experiment,
+    OptimizerName,
+    Schedule,
+    Strategy,
+)
 from pipelines.host.errors import not_one_of
 
 MAX_EXACT_INTEGER = 1 << 53  # as a double, which JSON, charts and MLflow have
@@ -84,7 +92,7 @@ def check_part(key: str, part: Any) -> None:
         if hasattr(part, "validate"):
             part.validate()
     except ValueError as error:
-        raise ValueError(f"{key}.{error}") from None
+        raise ValueError(f"{key}.{error}".removeprefix(".")) from None
 
 
 def check_value(key: str, value: Any) -> None:
@@ -201,6 +209,11 @@ def check_statement(experiment: Experiment) -> None:
                 f"{', '.join(FAMILY)} must be the same"
             )
         check_not_blank(f"{key}.because", expectation.because)
+        if expectation.bound is Bound.equivalent and expectation.smallest_effect is None:
+            raise ValueError(
+                f"{key}.bound: equivalent needs a smallest_effect, such as 0.01 bits: what "
+                "difference would matter"
+            )
         if earlier := stated.get(frozenset((arm, than))):
             raise ValueError(f"{key}: {earlier} already compares {arm} and {than}")
         stated[frozenset((arm, than))] = key

@@ -68,6 +68,9 @@ def parse(node: DictConfig, source: str) -> Experiment:
         raise UserError(f"{source}: {words}") from None
     assert isinstance(experiment, Experiment)
     experiment.data = data
+    for expectation in experiment.expectation:
+        if expectation.smallest_effect is None:
+            expectation.smallest_effect = experiment.smallest_effect
     try:
         check(experiment)
     except ValueError as error:

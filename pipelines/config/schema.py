@@ -348,12 +348,12 @@ class Bound(Enum):
 
     lower = "lower"  # the arm is better
     higher = "higher"  # the arm is worse
-    no_difference = "no_difference"  # no difference is expected
+    equivalent = "equivalent"  # any difference is smaller than `smallest_effect`
 
-    @property
-    def verdict(self) -> str:
-        """The verdict in the words of the rule for differences."""
-        return str(self.value).replace("_", " ")
+    @classmethod
+    def _missing_(cls, value: object) -> "Bound | None":
+        """What manifests of earlier versions say, which could fail but never come true."""
+        return cls.equivalent if value == "no_difference" else None
 
 
 @dataclass
@@ -364,12 +364,18 @@ class Expectation:
     than: str = MISSING  # another arm, of the same data, model, token budget and parent
     bound: Bound = MISSING  # how the bound of `arm` compares with that of `than`
     because: str | None = None  # the reason, shown in the report
+    # of these two arms; null: the experiment's
+    smallest_effect: float | None = limited(None, above=0)
 
     def __str__(self) -> str:
-        if self.bound is Bound.no_difference:
-            words = f"no difference between the bounds of {self.arm} and {self.than}"
-        else:
+        effect, two = self.smallest_effect, f"the bounds of {self.arm} and {self.than}"
+        if self.bound is not Bound.equivalent:
             words = f"the bound of {self.arm} {self.bound.value} than that of {self.than}"
+            words += "" if effect is None else f" (smallest effect {effect:g})"
+        elif effect is None:  # in manifests of earlier versions
+            words = f"no difference between {two}"
+        else:
+            words = f"{two} equivalent (within {effect:g})"
         reason = " ".join((self.because or "").split()).removesuffix(".")
         return f"{words}, because {reason}" if reason else words
 
@@ -381,6 +387,9 @@ class Experiment:
     name: str = MISSING  # name of the experiment and of its folders
     question: str | None = None  # what the experiment is to answer; the report begins with it
     expectation: list[Expectation] = field(default_factory=list)  # stated before the runs
+    # bits per token or byte, the unit of the bounds: a difference that is surely smaller is
+    # `equivalent` to none; null: every difference matters
+    smallest_effect: float | None = limited(None, above=0)
     data: dict[str, Any] = field(default_factory=dict)  # the entries of data, by name
     models: dict[str, Preset] = field(default_factory=dict)
     seeds: list[int] = field(default_factory=list)  # the seeds with which each arm is trained

@@ -176,7 +176,7 @@ def register_best(experiment: Experiment) -> None:
         alike = [each.arm.name for each in others if each.verdict != "higher"]
         words = f"{best.name} has the lowest bound, {best.bound()} {UNITS[best.unit]}"
         if alike:
-            words += f"; no difference was measured from {', '.join(alike)}"
+            words += f"; not shown to be higher: {', '.join(alike)}"
         path = checkpoint_path(experiment.name, run.name)
         if not (manifest := peek_manifest(path)):
             raise UserError(f"{path}: no readable checkpoint here; `dvc repro` makes it")

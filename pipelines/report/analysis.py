@@ -1,11 +1,13 @@
 """What a report is made from: the arms and all comparisons between them, computed once."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from matplotlib.figure import Figure
 
+from ftmodel.analysis.differences import LEVEL, Difference
+from ftmodel.analysis.statistics import adjusted
 from pipelines.artifacts.run_results import RunResults
 from pipelines.compare.arms import Arm, by_data, families
 from pipelines.compare.comparison import (
@@ -32,6 +34,7 @@ class Analysis:
     settings: EvaluationConfig  # of what was measured
     expectation: list[Expectation] = field(default_factory=list)
     pages: Mapping[str, str] = field(default_factory=dict)  # of runs in MLflow, by name
+    smallest_effect: float | None = None  # of the experiment, bits
 
     @property
     def runs(self) -> list[RunResults]:
@@ -47,25 +50,48 @@ class Analysis:
 
     @cached_property
     def comparisons(self) -> list[Comparison]:
-        """Comparisons of the final bounds."""
-        return compare(self.arms)
+        """Comparisons of the final bounds, with those marked that survive `adjusted_level`."""
+        return self.marked(self.compared)
+
+    @cached_property
+    def compared(self) -> list[Comparison]:
+        return compare(self.arms, self.smallest_effect)
 
     @cached_property
     def expected(self) -> list[Comparison]:
         """Comparisons of the final bounds of each expectation's two arms, in order."""
         arms = {arm.name: arm for arm in self.arms}
-        pairs = [(arms[each.arm], arms[each.than]) for each in self.expectation]
-        return [contrast_bounds(arm, other, arm.unit, self.arms) for arm, other in pairs]
+        return [
+            contrast_bounds(
+                arms[each.arm],
+                arms[each.than],
+                arms[each.arm].unit,
+                self.arms,
+                each.smallest_effect,
+            )
+            for each in self.expectation
+        ]
 
     @cached_property
     def designs(self) -> list[Designs]:
         """Groups of Free Transformers that differ only in the design of their latent."""
-        return designs(self.arms)
+        return [replace(each, others=self.marked(each.others)) for each in self.by_design]
+
+    @cached_property
+    def by_design(self) -> list[Designs]:
+        return designs(self.arms, self.smallest_effect)
 
     @cached_property
     def budgets(self) -> dict[str, BudgetTable]:
         """Tables, by data, of arms measured at smaller budgets."""
-        found = {d: budget_table(arms, self.compared_on(d)) for d, arms in self.by_data.items()}
+        found = {
+            data: budget_table(
+                arms,
+                [c for c in self.compared if c.arm.run.data == data],
+                self.smallest_effect,
+            )
+            for data, arms in self.by_data.items()
+        }
         return {data: table for data, table in found.items() if table.arms}
 
     @cached_property
@@ -113,17 +139,34 @@ class Analysis:
         return first.run.data if alone else "_".join(family_words(first.family))
 
     @cached_property
-    def comparisons_made(self) -> int:
-        """The number of comparisons with a verdict: of the final bounds, at smaller budgets and
-        over the last third; of benchmarks and pass@k; of designs of the latent; and of further
-        pairs of arms with an expectation.
+    def tested(self) -> list[Difference]:
+        """All differences with a verdict: of the final bounds, at smaller budgets and over the last
+        third; of benchmarks and pass@k; of designs of the latent; and of further pairs of arms with
+        an expectation.
         """
-        further = [c for group in self.designs for c in group.others]
-        pairs = [{c.arm.name, c.other.name} for c in [*self.comparisons, *further]]
+        further = [c for group in self.by_design for c in group.others]
+        pairs = [{c.arm.name, c.other.name} for c in [*self.compared, *further]]
         further += [c for c in self.expected if {c.arm.name, c.other.name} not in pairs]
         by_seeds = [c for table in self.budgets.values() for c in table.by_seeds]
-        scored = sum(len(b.compared()) + len(b.compared(late=True)) for b in self.benchmarks)
-        scored += sum(len(t.compared) for b in self.benchmarks for t in sampled_tasks(b))
-        return scored + sum(
-            c.verdict != "not known" for c in [*self.comparisons, *further, *by_seeds]
-        )
+        scores = [s for b in self.benchmarks for s in (*b.compared(), *b.compared(late=True))]
+        scores += [s for b in self.benchmarks for t in sampled_tasks(b) for s in t.compared]
+        found = [*self.compared, *further, *by_seeds, *(s.difference for s in scores)]
+        return [each for each in found if each and each.verdict != "not known"]
+
+    @cached_property
+    def adjusted_level(self) -> float:
+        """The largest p-value of those that survive the procedure of Benjamini & Hochberg over all
+        that was tested; negative if none does.
+        """
+        p_values = [each.p_value for each in self.tested]
+        pairs = zip(p_values, adjusted(p_values), strict=True)
+        return max((p for p, by_all in pairs if by_all <= LEVEL), default=-1.0)
+
+    def marked(self, comparisons: list[Comparison]) -> list[Comparison]:
+        """Comparisons with those marked that count as a difference and survive."""
+        return [
+            replace(c, survives=c.p_value <= self.adjusted_level)
+            if c.counts and c.verdict != "equivalent"
+            else c
+            for c in comparisons
+        ]

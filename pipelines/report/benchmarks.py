@@ -170,7 +170,7 @@ class Score:
 
     @property
     def verdict(self) -> str:
-        """`better`, `worse`, `no difference` or `not known`; empty for the baseline itself."""
+        """`better`, `worse`, `not decided` or `not known`; empty for the baseline itself."""
         if self.difference is None:
             return ""
         found = self.difference.verdict

@@ -25,6 +25,7 @@ class Verdict:
     counts: bool = False
     change: str = ""  # in percent
     reason: str = ""
+    star: bool = False  # whether it survives that so many differences were tested
 
     def __str__(self) -> str:
         if self.counts:
@@ -38,7 +39,8 @@ class Verdict:
     @property
     def emphasized(self) -> str:
         """What is bold if the verdict counts."""
-        return f"{self.change} {self.word}" if self.change else self.word
+        word = f"{self.word} ★" if self.star else self.word
+        return f"{self.change} {word}" if self.change else word
 
 
 @dataclass(frozen=True)

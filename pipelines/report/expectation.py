@@ -25,14 +25,11 @@ class Outcome:
 
     @property
     def verdict(self) -> Verdict:
-        """Whether the expectation came true. A difference below the threshold may still be there,
-        so the verdict "no difference" decides nothing: neither that there is one, nor that there is
-        none.
-        """
+        """Whether the expectation came true."""
         c = self.comparison
-        if c.qualified_verdict not in ("lower", "higher"):
+        if not c.decided:
             return Verdict("not decided")
-        came_true = self.expectation.bound.verdict == c.verdict
+        came_true = self.expectation.bound.value == c.verdict
         word = "came true" if came_true else "did not come true"
         return Verdict(word, c.counts, reason="one seed" if c.one_seed else "")
 

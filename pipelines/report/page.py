@@ -65,7 +65,13 @@ def report_on(
     matplotlib.rcdefaults()  # figures are the same whatever the user's matplotlibrc says
     complete = len(runs) == len(experiment.runs)
     expected = experiment.expectation if complete else []
-    analysis = Analysis(group_by_seed(runs), experiment.evaluation, expected, pages or {})
+    analysis = Analysis(
+        group_by_seed(runs),
+        experiment.evaluation,
+        expected,
+        pages or {},
+        experiment.smallest_effect,
+    )
     stated = Statement()
     if complete:
         stated = expectation.statement(experiment.question, analysis)

@@ -37,7 +37,8 @@ from pipelines.report.wording import count, difference_cell, estimate, listed, s
 
 MACHINERY = {  # what the bound of κ = 0 says, where z can tell nothing
     "lower": "lower all the same, which z cannot explain",
-    "no difference": "no cost of the machinery measured",
+    "equivalent": "the machinery costs nothing that matters",
+    "not decided": "no cost of the machinery shown",
     "higher": "the difference is what the machinery costs",
     "not known": "the error of its cost is not known",
 }
@@ -117,6 +118,9 @@ def answer(data: str, analysis: Analysis) -> str:
         kinds = {c.arm.name: found[0] for c in better if (found := gain_of(c, compared))}
         if doubted := [name for name, kind in kinds.items() if kind != "more"]:
             said += f"; that z explains the gain of {listed(doubted)} is not shown"
+    if alike := [c for c in against if c.qualified_verdict == "equivalent"]:
+        those = "bound is" if len(alike) == 1 else "bounds are"
+        said += f"; {len(alike)} of {len(against)} {those} equivalent to it ({alike[0].how_far})"
     numbers = sorted({len(arm.runs) for c in against for arm in (c.arm, c.other)})
     if numbers == [1]:
         return f"With one seed per arm, {said}. Another seed may change this."
@@ -242,7 +246,7 @@ def reservations(arm: Arm, against: Collection[Comparison]) -> list[str]:
 def on_benchmarks(suites: list[Benchmarks], arm: Arm) -> list[str]:
     """On how many benchmarks the arm differs from the plain baseline, and on which."""
     tasks: dict[str, list[str]] = {
-        word: [] for word in ("better", "worse", "no difference", "not known")
+        word: [] for word in ("better", "worse", "not decided", "not known")
     }
     for suite in suites:
         for task in suite.tasks:
@@ -264,16 +268,18 @@ def caveat(analysis: Analysis) -> list[str]:
     said = [*explanation("Errors")]
     if any(len(arm.runs) > 1 for arm in analysis.arms):
         said += explanation("Several seeds")
-    if number := analysis.comparisons_made:
+    if number := len(analysis.tested):
         said.append(
             f"{count(number, 'comparison')} {'was' if number == 1 else 'were'} made. Between equal "
-            "arms, about one comparison in twenty reports a difference."
+            "arms, about one comparison in twenty reports a difference. A star ★ marks differences "
+            "that count beside so many others: about one in twenty of them is false, at most."
         )
     if any(not arm.baseline for arm in analysis.arms):
         said += explanation("Looseness")
     return said
 
 
+VERDICT_COLOURS = {"lower": COLOURS[1], "higher": COLOURS[2], "equivalent": COLOURS[3]}
 MAX_THRESHOLDS = 100  # that a linear axis reaches
 PAPER: Style = {"fc": "white", "ec": "none", "pad": 0.5}  # no line crosses words
 BOUND, BAR, SEED = (
@@ -343,7 +349,7 @@ def draw_family(
     axes.axvline(0, lw=1.2, color=COLOURS[0])
     names, said = [label(baseline)], [("", COLOURS[0])]
     for row, c in enumerate(comparisons, start=1):
-        colour = {"lower": COLOURS[1], "higher": COLOURS[2]}[c.verdict] if c.counts else GREY
+        colour = VERDICT_COLOURS[c.verdict] if c.counts else GREY
         draw_arm(axes, row, c.arm, zero, colour, c.threshold)
         names.append(label(c.arm))
         word = replace(verdict(c), counts=False)  # which Markdown would write bold

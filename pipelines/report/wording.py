@@ -102,8 +102,11 @@ def other_error(difference: Difference | None) -> Cell:
 
 
 def verdict(comparison: Comparison, reason: str = "") -> Verdict:
-    """The rule's word for a difference, with a reason, by default that one seed says so."""
-    word = comparison.qualified_verdict
-    if not reason and comparison.one_seed and word in ("lower", "higher"):
-        reason = "one seed"
-    return Verdict(word, comparison.counts, reason=reason)
+    """The rule's word for a difference, with a reason, by default how far it may go and that one
+    seed says so.
+    """
+    c = comparison
+    if not reason:
+        far = "" if c.may_be_loose else c.how_far
+        reason = ", ".join(filter(None, [far, "one seed" if c.decided and c.one_seed else ""]))
+    return Verdict(c.qualified_verdict, c.counts, reason=reason, star=c.survives)

@@ -13,16 +13,21 @@ from ftmodel.analysis.differences import (
     REFUSED,
     DocumentError,
     SeedError,
+    deciding_errors,
     difference,
     document_error,
+    largest_margin,
     may_pool,
     pool_seeds,
-    threshold,
 )
 from ftmodel.analysis.statistics import mean_and_error
 from tests.support.mutants import rejects
 
 DOCUMENTS = 50
+
+
+def threshold(seeds, documents):
+    return largest_margin(deciding_errors(seeds, documents))
 
 
 def test_the_spread_within_models_knows_no_difference_of_their_means():
@@ -40,17 +45,17 @@ def verdict_of(mine, others, documents=None):
 
 @pytest.mark.parametrize(
     ("seed", "verdict"),
-    [(0.467, "lower"), (0.468, "no difference"), (0.512, "no difference"), (0.513, "higher")],
+    [(0.467, "lower"), (0.468, "not decided"), (0.512, "not decided"), (0.513, "higher")],
 )
 def test_a_difference_that_seeds_may_make_is_none(seed, verdict):
     """t = 2.776 of 4 degrees of freedom; s = 0.01, so 2.776 · 0.01 · √(2/3) = 0.02267."""
     assert verdict_of([seed, seed + 0.01, seed + 0.02], [0.49, 0.50, 0.51]) == verdict
     # paired, these differ by 0.0057 ± 0.0003 at every seed; each model's own spread is 0.1
-    assert verdict_of([0.495, 0.594, 0.694], [0.5, 0.6, 0.7]) == "no difference"
+    assert verdict_of([0.495, 0.594, 0.694], [0.5, 0.6, 0.7]) == "not decided"
 
 
 @rejects(
-    "differences.difference: «max([→»threshold(deciding, documents)«, *spreads])→»",
+    "differences.difference: «max([→»half«, *spreads])→»",
     "an arm's own spread over seeds ignored in the verdict",
 )
 def test_a_difference_within_the_spread_of_either_arm_is_none():
@@ -58,7 +63,7 @@ def test_a_difference_within_the_spread_of_either_arm_is_none():
     quiet, unquiet = [0.5] * 30, [0.35, 0.45] * 15
     for pair in ((quiet, unquiet), (unquiet, quiet)):
         assert difference(*pair).threshold == pytest.approx(stdev(unquiet))
-    assert verdict_of(quiet, [0.46, 0.53] * 15) == "no difference"
+    assert verdict_of(quiet, [0.46, 0.53] * 15) == "not decided"
     few = [0.5, 0.7]
     assert difference(few, [0.5, 0.6] * 15).threshold == pytest.approx(stdev(few))
 
@@ -73,7 +78,7 @@ def test_two_models_alone_are_compared_by_the_t_test_of_student_or_welch(seeds):
         refusals += not equal
         significant = ttest_ind(mine, others, equal_var=equal).pvalue < 0.05
         apart = abs(fmean(mine) - fmean(others)) > max(stdev(mine), stdev(others))
-        assert (found.verdict != "no difference") == (significant and apart)
+        assert (found.verdict in ("lower", "higher")) == (significant and apart)
         assert found.is_pooled == equal
     assert 0 < refusals < 40
 
@@ -119,7 +124,7 @@ def test_without_two_repeated_models_spreads_are_not_tested():
     assert isnan(pool_seeds([[1.0, 1.0], [3.0, 3.0]]).equality)
     found = difference([0.5, 0.5, 0.5], [0.4, 0.4])
     assert found.verdict == "higher" and found.own == SeedError(0, 3)
-    assert verdict_of([0.5, 0.5], [0.5, 0.5]) == "no difference"
+    assert verdict_of([0.5, 0.5], [0.5, 0.5]) == "not decided"
 
 
 def test_a_p_value_of_the_test_is_at_least_that_of_one_draw_and_refuses_below_its_level():
@@ -131,11 +136,11 @@ def test_a_p_value_of_the_test_is_at_least_that_of_one_draw_and_refuses_below_it
 def test_errors_over_documents_count_beside_seeds():
     apart = ([0.40, 0.41], [0.50, 0.51])
     assert verdict_of(*apart, DocumentError(0.01, 99)) == "lower"
-    assert verdict_of(*apart, DocumentError(0.06, 99)) == "no difference"
+    assert verdict_of(*apart, DocumentError(0.06, 99)) == "not decided"
     assert verdict_of(*apart, None) == "lower"  # not stored: seeds alone
     assert verdict_of(*apart, DocumentError(nan, 0)) == "not known"
     assert verdict_of([0.4], [0.5], DocumentError(0.04, 99)) == "lower"  # no seeds: documents alone
-    assert verdict_of([0.4], [0.5], DocumentError(0.04, 3)) == "no difference"  # t = 3.18
+    assert verdict_of([0.4], [0.5], DocumentError(0.04, 3)) == "not decided"  # t = 3.18
     assert verdict_of([0.4], [0.5], None) == "not known"
 
 
@@ -171,9 +176,7 @@ def test_the_error_over_documents_is_paired_and_a_ratio_of_sums():
 
 
 @rejects("differences.exact_margin: isf(LEVEL / «2→1», discordant", "McNemar's test one-sided")
-@rejects(
-    "differences.threshold: max(alone, «documents.exact→0.0»)", "a t-test alone of few documents"
-)
+@rejects("differences.difference: «documents.exact if documents else→»", "a t-test alone of few documents")
 @pytest.mark.parametrize(("gained", "lost"), [(5, 0), (6, 0), (9, 2), (10, 2), (14, 4), (15, 4)])
 def test_few_documents_that_pass_or_fail_are_judged_by_mcnemars_exact_test(gained, lost):
     base = torch.tensor([[0.0] * gained + [1.0] * lost + [1.0] * 20])
@@ -185,9 +188,6 @@ def test_few_documents_that_pass_or_fail_are_judged_by_mcnemars_exact_test(gaine
     assert (difference(*means, DocumentError(documents.error, 1000)).verdict) == "higher"
 
 
-@rejects(
-    "differences.threshold: both, «documents.exact→0.0»", "a difference of 0 ± 0 of few documents"
-)
 def test_models_that_pass_the_same_few_documents_may_differ_on_others():
     none = torch.zeros(2, 16)
     found = difference([0.0, 0.0], [0.0, 0.0], document_error(none, none))
@@ -215,28 +215,33 @@ EQUAL = (1, 1, 1, 1, 1, 1)  # spreads of arms over seeds, that of the baseline f
 GROWING = (1, 1, 1, 1.5, 2, 4)  # as with κ
 
 
-def false_alarms(seeds, spreads, documents):
-    """How often the whole rule tells each of several arms from the first, though none differs. The
+def false_alarms(seeds, spreads, documents, effect=None, experiments=600):
+    """How often the whole rule tells each of several arms from the first, though none differs; or,
+    with a smallest ``effect``, calls it equivalent, though it differs by just that much. The
     standard deviations are of means over documents: of a seed (by ``spreads``), of an arm on these
     documents (None: scores of documents are not stored), and half of that of a seed on them.
     """
     draw, arms, unit = np.random.default_rng(seeds), len(spreads), sqrt(DOCUMENTS)
     found = []
-    for _ in range(600):
+    for _ in range(experiments):
         totals = (
             draw.normal(size=(arms, seeds, 1)) * np.array(spreads)[:, None, None]
             + draw.normal(size=(arms, 1, DOCUMENTS)) * (documents or 0) * unit
             + draw.normal(size=(arms, seeds, DOCUMENTS)) * (documents or 0) / 2 * unit
         )
+        totals[1:] += effect or 0.0
         bounds, scores = totals.mean(2).tolist(), torch.from_numpy(totals)
         errors = [None if documents is None else document_error(of, scores[0]) for of in scores[1:]]
         pool, pairs = pool_seeds(bounds), zip(bounds[1:], errors, strict=True)
-        found.append([difference(each, bounds[0], error, pool).verdict for each, error in pairs])
-    return np.mean(np.array(found) != "no difference", axis=0).tolist()
+        found.append(
+            [difference(each, bounds[0], error, pool, effect).verdict for each, error in pairs]
+        )
+    wrong = ["lower", "higher"] if effect is None else ["equivalent"]
+    return np.isin(found, wrong).mean(axis=0).tolist()
 
 
-@rejects("differences.threshold: )«, both→»", "the larger of two errors in place of both")
-@rejects("differences.margin: «float(stdtrit(freedom, 1 - LEVEL / 2))→2.0»", "2 in place of t")
+@rejects("differences.deciding_errors: seeds«, both→»", "the larger of two errors in place of both")
+@rejects("differences.margin: «float(stdtrit(freedom, 1 - level / 2))→2.0»", "2 in place of t")
 @pytest.mark.parametrize(
     ("seeds", "spreads", "documents", "worst"),
     [
@@ -255,6 +260,47 @@ def test_equal_arms_are_told_apart_in_one_case_of_twenty(seeds, spreads, documen
     rates = false_alarms(seeds, spreads, documents)
     assert fmean(rates) == pytest.approx(0.05, abs=0.01)
     assert worst is None or max(rates) == pytest.approx(worst, abs=0.025)
+
+
+@rejects("differences.difference: «2 * LEVEL→4 * LEVEL»", "one-sided tests at 10 %")
+@pytest.mark.parametrize(("seeds", "documents"), [(2, 1), (3, 1), (5, 1), (2, None)])
+def test_arms_that_differ_by_the_smallest_effect_are_called_equivalent_in_one_case_of_twenty(
+    seeds, documents
+):
+    assert fmean(false_alarms(seeds, EQUAL, documents, effect=8.0)) == pytest.approx(0.05, abs=0.01)
+
+
+@pytest.mark.parametrize(
+    ("effect", "mean", "verdict"),
+    [
+        (None, 0.0, "not decided"),
+        (0.0182, 0.0, "equivalent"),  # 2.132 · 0.01 · √(2/3) = 0.01741
+        (0.0174, 0.0, "not decided"),
+        (0.0182, 0.001, "not decided"),
+        (0.1, 0.05, "equivalent"),  # not 0 either
+        (0.06, 0.05, "higher"),
+        (0.1, -0.05, "equivalent"),
+        (0.06, -0.05, "lower"),
+    ],
+)
+def test_what_is_surely_smaller_than_the_smallest_effect_is_equivalent(effect, mean, verdict):
+    """t = 2.132 is the 95 % quantile for 4 degrees of freedom."""
+    mine, others = ([mean + x for x in (0.49, 0.5, 0.51)], [0.49, 0.5, 0.51])
+    found = difference(mine, others, smallest_effect=effect)
+    assert found.verdict == verdict
+    assert found.furthest == pytest.approx(abs(mean) + 2.776 * 0.01 * sqrt(2 / 3), abs=1e-5)
+    assert found.p_value == pytest.approx(ttest_ind(mine, others).pvalue)
+
+
+def test_the_p_value_is_the_largest_of_all_tests_and_below_the_level_where_a_difference_counts():
+    seeds, documents = ([0.40, 0.41], [0.50, 0.51]), DocumentError(0.03, 99, 0.03**2)
+    over_seeds = difference(*seeds).p_value
+    found = difference(*seeds, documents)
+    assert found.p_value == max(over_seeds, 2 * student.sf(0.1 / 0.03, 99))
+    at = difference([found.threshold, found.threshold + 0.01], [0.0, 0.01], documents)
+    assert at.p_value == pytest.approx(0.05) and isnan(difference([1.0], [2.0]).p_value)
+    assert difference([1.0, 1.0], [1.0, 1.0]).p_value == 1.0
+    assert difference([1.0, 1.0], [2.0, 2.0]).p_value == 0.0
 
 
 @rejects(

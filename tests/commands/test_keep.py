@@ -20,7 +20,9 @@ from tests.support.mutants import rejects
 from tests.support.results import change, make_report, run, write_experiment
 
 RUNS = {"base": run(), "free": run(kappa=0.125)}
-EXPECTED = {"arm": "free", "than": "base", "bound": "no_difference", "because": None}
+EXPECTED = {
+    "arm": "free", "than": "base", "bound": "equivalent", "because": None, "smallest_effect": 0.01
+}  # fmt: skip
 
 
 def change_manifest(folder, name, **changes):
@@ -86,7 +88,7 @@ def test_sections_are_kept_with_question_expectations_and_pictures(project):
     assert "](../measurement/filtering_bound.md)" in text
     begin = text[: text.index("\n## ")].splitlines()[2:]
     assert begin[0] == "**Question:** Does z help?"
-    assert "no difference between the bounds of free and base" in begin[4]
+    assert "the bounds of free and base equivalent (within 0.01)" in begin[4]
     assert all(line in page for line in begin) and "<!--" not in text
     headings = re.findall("^## .*", text, re.MULTILINE)
     assert len(headings) == 2 and all(heading in page for heading in headings)

@@ -1,11 +1,12 @@
 """What an arm is, and its means over seeds."""
 
 import shutil
-from dataclasses import replace
+from dataclasses import fields, replace
 from math import inf, isnan, sqrt
 
 import pytest
 
+from ftmodel.analysis.differences import Difference
 from pipelines.artifacts.results import Estimate, Figures
 from pipelines.artifacts.run_results import read_finished
 from pipelines.compare.arms import Arm, baselines, families, group_by_seed, looseness, over_seeds
@@ -165,7 +166,7 @@ def test_a_difference_has_not_converged_if_either_bound_has_not():
     def arm(converged):
         return arm_of("a", [Figures(filtering=Estimate(1.0, 0.1, converged=converged))])
 
-    unknown = dict.fromkeys(("mean", "documents", "own", "pooled", "equality", "threshold"), inf)
+    unknown = dict.fromkeys((each.name for each in fields(Difference)), inf)
     for pair in ((True, True), (False, True), (True, False), (False, False)):
         mine, other = map(arm, pair)
         found = Comparison(**unknown, arm=mine, other=other, unit="bits_per_token")

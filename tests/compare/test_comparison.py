@@ -63,9 +63,9 @@ def test_a_verdict_that_a_loose_bound_may_change_is_qualified(tmp_path):
         ("high_not_converged", "own", "higher", False),
         ("high_converged", "own", "higher", True),
         ("high", "own_loose", "higher", True),
-        ("same_loose", "own", "no difference", False),
-        ("same", "own_loose", "no difference", False),
-        ("same", "own", "no difference", True),
+        ("same_loose", "own", "not decided", False),
+        ("same", "own_loose", "not decided", False),
+        ("same", "own", "not decided", True),
     ):
         found = contrast_bounds(by_name[arm], by_name[other], "bits_per_token", arms)
         words = verdict if tight else "not decided: the bound is loose"

@@ -178,6 +178,18 @@ def expected(change: str) -> str:
     return f"expectation=[{{{', '.join(f'{k}: {v}' for k, v in entries.items())}}}]"
 
 
+@rejects(
+    "load.parse: smallest_effect = «experiment.smallest_effect→None»",
+    "an expectation without the smallest effect",
+)
+def test_an_expectation_has_the_smallest_effect_of_its_experiment_unless_it_says_another():
+    for mine, wanted in (("null", 0.01), ("0.5", 0.5)):
+        (stated,) = smoke(
+            "smallest_effect=0.01", expected(f"because: so, smallest_effect: {mine}")
+        ).expectation
+        assert stated.smallest_effect == wanted
+
+
 VALUES = {  # by what is said of them
     "must be at least 1": "evaluation.particles=0 data.target.train_sequences=0 suite.limit=0 "
     f"data.stdlib.max_bytes=0 suite.samples=0 suite.batch_tokens=-1 {OPTIM}.batch_size=0 "
@@ -281,6 +293,9 @@ ELSEWHERE = [  # what is named is another key than the one that was set
     (expected("than: text_free_k1_2"), "expectation.0.than", "cannot be compared with free_k1"),
     (expected("because: ' '"), "expectation.0.because", "empty"),
     ("expectation=[free_k1]", "expectation.0", "not a subclass of Expectation"),
+    (expected("bound: equivalent"), "expectation.0.bound", "equivalent needs a smallest_effect"),
+    (expected("smallest_effect: 0"), "expectation.0.smallest_effect", "must be above 0"),
+    ("smallest_effect=0", "smallest_effect", "must be above 0"),
 ]  # fmt: skip
 MISTAKES = [
     *((override, override.partition("=")[0], reason)

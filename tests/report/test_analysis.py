@@ -13,9 +13,11 @@ from pipelines.artifacts.curve import CurveRow
 from pipelines.compare import comparison
 from pipelines.config.schema import EvaluationConfig
 from pipelines.report import analysis, benchmarks
+from pipelines.report.blocks import Verdict
 from pipelines.report.sections import all_sections
 from pipelines.report.tables import arm_row, curve_rows, kl_share, sampling, summary, summary_row
-from pipelines.report.verdicts import findings, headline
+from pipelines.report.verdicts import answer, findings, headline
+from pipelines.report.wording import verdict
 from tests.compare.made_up import baseline, free_transformer
 from tests.support.mutants import rejects
 from tests.support.pages import by_name, tables
@@ -41,12 +43,30 @@ def test_every_comparison_is_computed_once_a_report(tmp_path, monkeypatch):
         assert headline(shared) and all_sections(shared)
         found = [by_name(benchmarks) for benchmarks in tables(findings(shared))]
     cells = [row.get("benchmarks against the baseline") for rows in found for row in rows.values()]
-    assert cells == ["–", "no difference on 1, of 1", None, None]  # where a suite was
-    assert shared.comparisons_made == 3
+    assert cells == ["–", "not decided on 1, of 1", None, None]  # where a suite was
+    assert len(shared.tested) == 3
     assert [mock.call_count for mock in once] == [1, 1, 1]
     assert budgets.call_count == 2  # one for each data set
     pairs = [(call.args[0].name, call.args[1].name) for call in bounds.call_args_list]
     assert sorted(pairs) == [("free", "base"), ("z", "sums")]
+
+
+@rejects("Analysis.adjusted_level: «by_all→p» <=", "tests that were not adjusted for their number")
+def test_a_star_marks_the_differences_that_survive_that_so_many_were_tested():
+    """The faint one has p = 0.036; beside thirty more, which make the spread surer, 0.009."""
+    base = baseline("base", 0.50, 0.51, 0.52)
+    clear = free_transformer("clear", 0.4, 0.41, 0.42)
+    faint = free_transformer("faint", 0.478, 0.488, 0.498)
+    same = [free_transformer(f"same_{i}", 0.50, 0.51, 0.52) for i in range(30)]
+    for others, stars in (([], ["clear", "faint"]), (same, ["clear"])):
+        made = analysis.Analysis([base, clear, faint, *others], EvaluationConfig())
+        assert [c.arm.name for c in made.comparisons if c.survives] == stars
+        cells = by_name(next(tables(findings(made))))
+        assert cells["clear"]["verdict against base"] == "**lower ★**"
+        assert cells["faint"]["verdict against base"] == ("**lower**" if others else "**lower ★**")
+    made = analysis.Analysis([base, clear, *same], EvaluationConfig(), smallest_effect=0.05)
+    assert verdict(made.comparisons[1]) == Verdict("equivalent", True, reason="within 0.05")
+    assert "30 of 31 bounds are equivalent to it (within 0.05)" in answer("text", made)
 
 
 def test_a_heading_links_to_the_first_run_where_mlflow_has_it():

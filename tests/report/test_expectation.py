@@ -9,9 +9,11 @@ import pytest
 import yaml
 
 from pipelines.artifacts.checkpoint import Preregistration
+from pipelines.artifacts.result_files import parse_json
 from pipelines.config.schema import Bound, Expectation
 from pipelines.report.expectation import Statement, statement
 from pipelines.report.verdicts import find_comparison
+from tests.support.mutants import rejects
 from tests.support.results import (
     PAIR,
     analysis_of,
@@ -50,11 +52,12 @@ def analysis(tmp_path_factory):
     return analysis_of(experiment(tmp_path_factory.mktemp("expectation")))
 
 
-def outcomes(analysis, arm):
+def outcomes(analysis, arm, effect=None):
     """Outcome and finding for each thing to expect of an arm, held against the baseline."""
     found = []
     for bound in Bound:
-        stated = statement(None, replace(analysis, expectation=[Expectation(arm, "base", bound)]))
+        expected = Expectation(arm, "base", bound, None, effect)
+        stated = statement(None, replace(analysis, expectation=[expected]))
         found.append((str(stated.outcomes[0].verdict), stated.outcomes[0].finding))
     return found
 
@@ -63,10 +66,31 @@ def test_an_expectation_comes_true_by_the_rule_for_differences(analysis):
     verdicts = {
         "better": ["**came true**", *["**did not come true**"] * 2],
         "worse": ["**did not come true**", "**came true**", "**did not come true**"],
-        "alike": ["not decided"] * 3,  # a smaller difference may be there, or none
+        "alike": ["not decided"] * 3,  # without a smallest effect, any difference would matter
     }
     for arm, each in verdicts.items():
         assert [verdict for verdict, _ in outcomes(analysis, arm)] == each
+
+
+@rejects("Analysis.expected: «each.smallest_effect→None»", "the smallest effect of an expectation")
+def test_equivalence_comes_true_where_a_difference_is_surely_smaller_than_stated(analysis):
+    found = dict(zip(Bound, outcomes(analysis, "alike", 0.1), strict=True))
+    assert found[Bound.equivalent][0] == "**came true**"
+    assert found[Bound.equivalent][1].startswith("equivalent, +0.0000 ± 0.0000")
+    assert "(within 0.1; threshold" in found[Bound.equivalent][1]
+    assert {found[each][0] for each in (Bound.lower, Bound.higher)} == {"**did not come true**"}
+    for effect in (None, 1e-6):
+        assert "not decided, +0.0000" in outcomes(analysis, "alike", effect)[2][1]
+        assert "(could be up to 0.0" in outcomes(analysis, "alike", effect)[2][1]
+
+
+def test_what_was_stated_in_earlier_versions_is_still_read_and_quoted(analysis):
+    record = '{"expectation": [{"arm": "alike", "than": "base", "bound": "no_difference"}]}'
+    then = dict.fromkeys(RUNS, parse_json(Preregistration, record.encode()))
+    today = Expectation("alike", "base", Bound.equivalent, None, 0.01)
+    (found,) = recorded_of(analysis, then, None, [today])
+    assert "“the bounds of alike and base equivalent (within 0.01)” was changed after all" in found
+    assert "then: “no difference between the bounds of alike and base”" in found
 
 
 def test_a_loose_bound_or_an_unknown_error_decides_nothing(tmp_path):
@@ -83,14 +107,14 @@ def test_any_two_arms_are_compared_and_those_for_an_expectation_alone_counted(an
     """Neither of them need be a baseline, nor the second one."""
     assert statement(None, analysis) == Statement()
     known = replace(analysis, expectation=[PLAIN, expect("base", "lower", "worse")])
-    assert known.comparisons_made == analysis.comparisons_made
+    assert len(known.tested) == len(analysis.tested)
     (better,) = [arm for arm in known.arms if arm.name == "better"]
     assert (
         known.expected[0].threshold
         == find_comparison(known.comparisons, better, plain=True).threshold
     )
     further = replace(analysis, expectation=[PLAIN, expect("better", "lower", "worse")])
-    assert further.comparisons_made == analysis.comparisons_made + 1
+    assert len(further.tested) == len(analysis.tested) + 1
     for stated, mean in ((known, -0.4 / 3), (further, -0.2)):
         assert statement(None, stated).outcomes[1].verdict.word == "came true"
         assert stated.expected[1].mean == pytest.approx(mean)
@@ -101,7 +125,8 @@ def test_question_and_outcomes_come_first_on_all_pages(tmp_path, capsys):
     params = yaml.safe_load((tmp_path / "params.yaml").read_text())
     because = "a <i>reason</i> in *stars*\x1b[2J."
     params |= {"question": QUESTION, "expectation": [
-        {"arm": arm, "than": "base", "bound": "lower", "because": because}
+        {"arm": arm, "than": "base", "bound": "lower", "because": because,
+         "smallest_effect": None}
         for arm in ("better", "worse", "alike")
     ]}  # fmt: skip
     (tmp_path / "params.yaml").write_text(yaml.safe_dump(params, sort_keys=False))

@@ -44,8 +44,16 @@ def test_verdict_from_bounds_and_errors(tmp_path):
     assert cells == {
         "base": ["–", "0.5000 ± 0.0100", "–"],
         "low": ["lower (one seed)", "0.4000 ± 0.0100, filter ± 0.00050", "−0.1000 ± 0.0100"],
-        "near": ["no difference", "0.4810 ± 0.0100, filter ± 0.00050", "−0.0190 ± 0.0100"],
-        "close": ["no difference", "0.5190 ± 0.0100, filter ± 0.00050", "+0.0190 ± 0.0100"],
+        "near": [
+            "not decided (could be up to 0.039)",
+            "0.4810 ± 0.0100, filter ± 0.00050",
+            "−0.0190 ± 0.0100",
+        ],
+        "close": [
+            "not decided (could be up to 0.039)",
+            "0.5190 ± 0.0100, filter ± 0.00050",
+            "+0.0190 ± 0.0100",
+        ],
         "high": ["higher (one seed)", "0.5300 ± 0.0100, filter ± 0.00050", "+0.0300 ± 0.0100"],
     }
     unknown = table(analysis_of(write_experiment(tmp_path / "b", PAIR, {"free": 0.1}, se=nan)))
@@ -265,12 +273,12 @@ def test_what_kappa_does_is_told_of_two_values_and_with_a_baseline_alone(monkeyp
 
 
 def test_benchmarks_that_differ_are_counted_and_named():
-    verdicts = {"a": "better", "b": "better", "c": "worse", "d": "no difference", "e": None}
+    verdicts = {"a": "better", "b": "better", "c": "worse", "d": "not decided", "e": None}
     final = {key: {"free": SimpleNamespace(verdict=verdict)} for key, verdict in verdicts.items()}
     tasks = [SimpleNamespace(key=key, name=key.upper()) for key in "abcdef"]
     suite = SimpleNamespace(tasks=tasks, final=final | {"f": {}})
     found = on_benchmarks([suite], SimpleNamespace(name="free"))
-    assert found == ["better on 2 (A and B)", "worse on 1 (C)", "no difference on 1", "of 4"]
+    assert found == ["better on 2 (A and B)", "worse on 1 (C)", "not decided on 1", "of 4"]
     assert on_benchmarks([], SimpleNamespace(name="free")) == []
 
 

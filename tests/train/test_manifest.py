@@ -114,7 +114,7 @@ def test_it_says_where_it_was_made_and_what_was_expected_then(made, experiment, 
     """It is the same run elsewhere, and with another expectation."""
     here = made(experiment)
     assert (here.device, here.preregistration) == (device_name(), Preregistration())
-    stated = "Why?", [Expectation(RUN, "baseline", Bound.no_difference, "so")]
+    stated = "Why?", [Expectation(RUN, "baseline", Bound.equivalent, "so", 0.5)]
     experiment.question, experiment.expectation = stated
     experiment.compute.workers = 2
     monkeypatch.setattr(manifest_module, "git_revision", lambda: "abc123")

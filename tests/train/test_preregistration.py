@@ -15,8 +15,10 @@ from pipelines.train import stage as train_stage
 from tests.support.settings import smoke
 from tests.support.training import RUN, tracked_runs
 
-EXPECTED = {"arm": RUN, "than": "baseline", "bound": "no_difference", "because": "so"}
-STATED = Preregistration("Why?", [Expectation(RUN, "baseline", Bound.no_difference, "so")])
+EXPECTED = {
+    "arm": RUN, "than": "baseline", "bound": "equivalent", "because": "so", "smallest_effect": 0.5
+}  # fmt: skip
+STATED = Preregistration("Why?", [Expectation(RUN, "baseline", Bound.equivalent, "so", 0.5)])
 
 
 def state(question, expectation):
@@ -44,7 +46,7 @@ def test_it_is_in_the_checkpoint_in_details_and_in_mlflow(workspace, monkeypatch
     assert not resume_folder("smoke", RUN).exists()
     _, (run,) = tracked_runs()
     assert run.data.tags["question"] == "Why?"
-    words = f"no difference between the bounds of {RUN} and baseline, because so"
+    words = f"the bounds of {RUN} and baseline equivalent (within 0.5), because so"
     assert run.data.tags["expectation"] == words
     state(None, [])
     train_stage.main(RUN)

@@ -148,7 +148,7 @@ def beside(family: Benchmarks, late: bool = False) -> PaperTable | None:
 
 def score_cell(score: Score | None) -> Cell:
     """A cell such as 0.400 (0.308 to 0.498) or 0.400 ± 0.020; **+33.33 % better**, or +33.33 %
-    (better, one seed).
+    (better, one seed), or +3.33 % (not decided, up to 0.05).
     """
     if score is None:
         return MISSING
@@ -158,7 +158,11 @@ def score_cell(score: Score | None) -> Cell:
     if not score.verdict:
         return cell
     relative = "–" if score.relative is None else f"{signed(score.relative, 2)} %"
-    word = score.verdict if score.counts or not score.differs else f"{score.verdict}, one seed"
+    word = score.verdict
+    if score.differs and not score.counts:
+        word += ", one seed"
+    elif score.difference and word == "not decided":
+        word += f", up to {score.difference.furthest:.2g}"
     return replace(cell, verdict=Verdict(word, score.counts, relative))
 
 
