@@ -176,7 +176,10 @@ def test_the_error_over_documents_is_paired_and_a_ratio_of_sums():
 
 
 @rejects("differences.exact_margin: isf(LEVEL / «2→1», discordant", "McNemar's test one-sided")
-@rejects("differences.difference: «documents.exact if documents else→»", "a t-test alone of few documents")
+@rejects(
+    "differences.difference: «documents.exact if documents else→»",
+    "a t-test alone of few documents",
+)
 @pytest.mark.parametrize(("gained", "lost"), [(5, 0), (6, 0), (9, 2), (10, 2), (14, 4), (15, 4)])
 def test_few_documents_that_pass_or_fail_are_judged_by_mcnemars_exact_test(gained, lost):
     base = torch.tensor([[0.0] * gained + [1.0] * lost + [1.0] * 20])

@@ -45,12 +45,12 @@ def test_verdict_from_bounds_and_errors(tmp_path):
         "base": ["–", "0.5000 ± 0.0100", "–"],
         "low": ["lower (one seed)", "0.4000 ± 0.0100, filter ± 0.00050", "−0.1000 ± 0.0100"],
         "near": [
-            "not decided (could be up to 0.039)",
+            "not decided (could be up to 0.043)",
             "0.4810 ± 0.0100, filter ± 0.00050",
             "−0.0190 ± 0.0100",
         ],
         "close": [
-            "not decided (could be up to 0.039)",
+            "not decided (could be up to 0.043)",
             "0.5190 ± 0.0100, filter ± 0.00050",
             "+0.0190 ± 0.0100",
         ],

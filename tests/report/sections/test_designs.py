@@ -57,7 +57,7 @@ def test_the_table_has_a_row_for_each(analysis, tmp_path, monkeypatch):
     assert [row["arm"] for row in rows] == ["free", "linear", "residual"]
     assert len(analysis.tested) == len(analysis.comparisons) + 2
     own, linear, residual = rows
-    assert residual["− its model's design"] == "+0.0000: not decided (could be up to 0)"
+    assert residual["− its model's design"] == "+0.0000: not decided (could be up to 0.0018)"
     assert own["− its model's design"] == "–"
     assert linear["− its model's design"] == "−0.1000; **lower**"
     assert linear["− baseline"] == "−0.0500; **lower**"
