@@ -250,7 +250,7 @@ def test_all_code_of_a_stage_is_among_what_dvc_runs_it_again_for(stage):
     assert missing == []
 
 
-@rejects('Bound.verdict: " ")«→\n\n    def steps(self) -> int: ...»', "settings that compute")
+@rejects("Bound._missing_: None«→\n\n    def steps(self) -> int: ...»", "settings that compute")
 def test_types_of_settings_compute_nothing_that_decides_a_result():
     """What they say is in params.yaml; what follows from that and decides weights is in derived.py,
     on which training depends.
@@ -263,7 +263,7 @@ def test_types_of_settings_compute_nothing_that_decides_a_result():
         for each in getattr(kind, "body", [])
         if isinstance(kind, ast.ClassDef) and isinstance(each, ast.FunctionDef)
     }
-    assert methods == {"validate", "__str__", "design_settings", "label", "verdict"}
+    assert methods == {"validate", "__str__", "design_settings", "label", "_missing_"}
 
 
 READS = {  # besides code
@@ -296,7 +296,17 @@ SETTINGS = {
     "evaluate": {"evaluation", "name"},
     "suite": {"name", "suite"},
     "report": {
-        *("data", "evaluation", "expectation", "models", "name", "question", "runs", "suite"),
+        *(
+            "data",
+            "evaluation",
+            "expectation",
+            "models",
+            "name",
+            "question",
+            "runs",
+            "smallest_effect",
+            "suite",
+        ),
         "suite_runs",
     },
 }

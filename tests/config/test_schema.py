@@ -483,7 +483,11 @@ def test_one_expectation_of_two_arms_is_enough():
 def test_arms_that_the_report_never_compares_are_refused(key):
     """They differ in one of data, model and token budget; a budget on the way changes nothing."""
     others = ["data.other=${data.target}", "models.other=${models.target_small}"]
-    changes = [*others, expected("because: so"), "runs.free_k1.budgets=[5200]"]
+    changes = [
+        *others,
+        expected("because: so, smallest_effect: null"),
+        "runs.free_k1.budgets=[5200]",
+    ]
     (stated,) = smoke(*changes).expectation
     assert str(stated) == "the bound of free_k1 lower than that of baseline, because so"
     with pytest.raises(

@@ -59,9 +59,9 @@ def test_the_table_has_a_row_for_each(analysis, tmp_path, monkeypatch):
     own, linear, residual = rows
     assert residual["− its model's design"] == "+0.0000: not decided (could be up to 0.0018)"
     assert own["− its model's design"] == "–"
-    assert linear["− its model's design"] == "−0.1000; **lower**"
-    assert linear["− baseline"] == "−0.0500; **lower**"
-    assert linear["− larger baseline"] == "−0.0400; **lower**"
+    assert linear["− its model's design"] == "−0.1000; **lower ★**"
+    assert linear["− baseline"] == "−0.0500; **lower ★**"
+    assert linear["− larger baseline"] == "−0.0400; **lower ★**"
     assert (linear["valid"], linear["spread"]) == ("1.00", "2.5 → 2.5")
     assert (linear["recovery"], linear["noise"]) == ("1.75", "0.25")
     # 65 tokens a step at 32.5, 65 and 130 a second: 4 s, whichever arm; then twice as fast
