@@ -250,7 +250,7 @@ def test_all_code_of_a_stage_is_among_what_dvc_runs_it_again_for(stage):
     assert missing == []
 
 
-@rejects("Bound._missing_: else None«→\n\n    def steps(self) -> int: ...»", "settings that compute")
+@rejects("Bound._missing_: else None«→\n\n    def steps(self) -> int: ...»", "settings compute")
 def test_types_of_settings_compute_nothing_that_decides_a_result():
     """What they say is in params.yaml; what follows from that and decides weights is in derived.py,
     on which training depends.
