@@ -67,7 +67,8 @@ def test_figure_4_and_its_origin_are_kept_and_name_no_place_outside(project, fin
     assert not re.search(r"(?<!href=\")https?:|file:|url\(|@import|src=\"(?!data:)", page)
     for content in (page, text):
         assert not any(str(place) in content for place in (project, finished, ROOT, Path.home()))
-        assert not re.search(rf"\b{re.escape(socket.gethostname())}\b", content)
+        written = re.sub(r"base64,[\w+/=]+", "", content)  # a picture may have the letters, too
+        assert not re.search(rf"\b{re.escape(socket.gethostname())}\b", written)
     (folder / "note.md").write_text("mine")
     (folder / "figure4.png").write_text("old")
     change_manifest(project, "base", git_revision="")
