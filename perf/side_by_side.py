@@ -10,11 +10,13 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
+from contextlib import chdir, redirect_stdout
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from perf.measure import QUICK, TURNS, Measurement, print_table
 from pipelines.artifacts.curve import read_curve
+from pipelines.config import compose
 from pipelines.host.command_line import command, run_command
 from pipelines.host.files import ROOT
 from pipelines.host.machine import whole_cores
@@ -35,6 +37,12 @@ def start(folder: Path, *arguments: str) -> subprocess.Popen[bytes]:
     )
 
 
+def compose_smoke(folder: Path, *settings: str) -> None:
+    """Compose the experiment in a folder that is not the project's, as the command would not."""
+    with chdir(folder), redirect_stdout(sys.stderr):
+        compose.main(["experiment=smoke", *settings])
+
+
 def finish(processes: Sequence[subprocess.Popen[bytes]]) -> None:
     assert not any([process.wait() for process in processes]), "a process failed; see above"
 
@@ -47,10 +55,10 @@ def training_speed(folders: Sequence[Path], workers: int, batch: int, steps: int
             f"compute.workers={workers}",
             "compute={threads: 1, compile: false, gpus_per_worker: 0}",
             f"runs.{RUN}.tokens={steps * batch * CONTEXT}",
-            f"models.target_small.optim.batch_size={batch}",
+            f"models.target_small.optim={{batch_size: {batch}, warmup_steps: 0}}",
             SHAPE,
         ]
-        finish([start(folder, "pipelines.cli", "compose", "experiment=smoke", *settings)])
+        compose_smoke(folder, *settings)
     finish([start(folder, "pipelines.train", RUN) for folder in folders])
     total = 0.0
     for folder in folders:
@@ -79,7 +87,7 @@ def main(turns: int, quick: bool) -> None:
         first = folders[0]
         first.mkdir()
         (first / "conf").symlink_to(ROOT / "conf")
-        finish([start(first, "pipelines.cli", "compose", "experiment=smoke")])
+        compose_smoke(first)
         finish([start(first, "pipelines.data", "target")])
         finish([start(first, "pipelines.tokenize", "target")])
         for other in folders[1:]:
