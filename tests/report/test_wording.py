@@ -61,6 +61,9 @@ def test_a_number_in_words(function, arguments, words):
     assert str(function(*arguments)) == words
 
 
+JUDGED = 0.05, 0.05, 0.04, 0.01, None  # threshold, margins, p-value, smallest effect
+
+
 @pytest.mark.parametrize(
     ("documents", "seeds", "words"),
     [
@@ -72,13 +75,13 @@ def test_a_number_in_words(function, arguments, words):
 )
 def test_a_difference_has_the_errors_that_are_known(documents, seeds, words):
     own = SeedError(seeds, 2)
-    assert str(difference_cell(Difference(-0.1, documents, own, own, nan, 0.05))) == words
+    assert str(difference_cell(Difference(-0.1, documents, own, own, nan, *JUDGED))) == words
 
 
 def test_the_error_that_does_not_decide_is_said_with_its_reason():
     def words(p, seeds=0.02):
         own, pooled = SeedError(seeds, 2), SeedError(0.01, 8)
-        return str(other_error(Difference(0.1, None, own, pooled, p, 0.05)))
+        return str(other_error(Difference(0.1, None, own, pooled, p, *JUDGED)))
 
     assert words(nan) == words(0.4) == "± 0.0200 of these two alone"
     assert words(0.0312) == "± 0.0100 pooled; equal spreads are doubted, p = 0.031"
