@@ -97,7 +97,7 @@ DEFAULTS = [  # the module and the beginning of a field, its default, another, a
     ("schema", "precision: Precision = Precision.", "auto", "bf16", {"train"}),
     ("schema", "max_failures: int = limited(", "3", "4", set()),
     ("schema", "filters: int = limited(", "2", "4", {"evaluate", "report"}),
-    ("suite", "batch_tokens: int = limited(", "16_384", "8_192", {"suite", "report"}),
+    ("schema", "batch_tokens: int = limited(", "16_384", "8_192", {"suite", "report"}),
     ("data", "deduplicate: bool = ", "True", "False", {"data", "tokenize", "report"}),
 ]  # fmt: skip
 
