@@ -24,7 +24,7 @@ from tests.support.pages import by_name, tables
 from tests.support.results import analysis_of, in_folder, run, task, write_experiment, write_suite
 
 
-@rejects("Analysis.comparisons: «cached_property→property» def", "comparisons computed anew")
+@rejects("Analysis.compared: «cached_property→property» def", "comparisons computed anew")
 def test_every_comparison_is_computed_once_a_report(tmp_path, monkeypatch):
     def watched(module, name):
         mock = Mock(wraps=getattr(module, name))
