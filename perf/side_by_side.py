@@ -38,7 +38,7 @@ def start(folder: Path, *arguments: str) -> subprocess.Popen[bytes]:
 
 
 def compose_smoke(folder: Path, *settings: str) -> None:
-    """Compose the experiment in a folder that is not the project's, as the command would not."""
+    """Compose the experiment in a folder that is not the project's, which the command refuses."""
     with chdir(folder), redirect_stdout(sys.stderr):
         compose.main(["experiment=smoke", *settings])
 

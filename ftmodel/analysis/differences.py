@@ -92,8 +92,8 @@ def exact_margin(scores: Tensor, other_scores: Tensor) -> float:
     discordant = int((scores[0] != other_scores[0]).sum())
     if seeds != (1, 1) or not discordant:
         return unseen
-    # the most of the discordant documents that may fall to one model; it leads by twice that less
-    # all, in steps of two
+    # a fair coin may give one model this many of the discordant documents, a lead of 2 · most −
+    # discordant; leads differ by two, so the margin lies one above it, below the first that counts
     most = int(binom.isf(LEVEL / 2, discordant, 0.5))
     return max(unseen, (2 * most - discordant + 1) / n)
 

@@ -55,6 +55,7 @@ class Analysis:
 
     @cached_property
     def compared(self) -> list[Comparison]:
+        """As `comparisons`, before it is known which survive."""
         return compare(self.arms, self.smallest_effect)
 
     @cached_property
@@ -79,6 +80,7 @@ class Analysis:
 
     @cached_property
     def by_design(self) -> list[Designs]:
+        """As `designs`, before it is known which survive."""
         return designs(self.arms, self.smallest_effect)
 
     @cached_property

@@ -227,8 +227,8 @@ def gold_bits_per_byte(
     model's accuracy is chance. Of several right answers the first counts. None for a task with a
     document whose answer is no text, has none, or is longer than the context.
     """
-    pairs = list[tuple[str, str]]()
-    nats = list[float]()
+    pairs = list[tuple[str, str]]()  # prompt and right answer
+    known = dict[tuple[str, str], float]()  # log P, where the harness has asked for it
     for sample in samples:
         task, asked, right = tasks[sample["task"]], sample["arguments"], sample["target"]
         right = right[0] if isinstance(right, list) and right else right
@@ -238,26 +238,28 @@ def gold_bits_per_byte(
             choices = task.doc_to_choice(sample["doc"])
             if isinstance(right, str) and right in choices:
                 right = choices.index(right)
-            if not isinstance(right, int):
+            if not isinstance(right, int) or right not in range(len(choices)):  # −1: hidden
                 return None
             pairs.append(asked[right])
-            nats.append(-sample["resps"][right][0][0])  # which the harness has asked for
+            known[asked[right]] = sample["resps"][right][0][0]
         elif task.OUTPUT_TYPE == "generate_until":
             if isinstance(right, int) and task.config.doc_to_choice is not None:
-                right = task.doc_to_choice(sample["doc"])[right]
+                choices = task.doc_to_choice(sample["doc"])
+                right = choices[right] if right in range(len(choices)) else None
             if not isinstance(right, str) or not right:
                 return None
             pairs.append((asked[0][0], f"{task.config.target_delimiter}{right}"))
         else:
             return None
-    if not nats:
+    unknown = [pair for pair in dict.fromkeys(pairs) if pair not in known]
+    if unknown:
+        requests = [Instance("loglikelihood", {}, pair, i) for i, pair in enumerate(unknown)]
         try:
-            asked = [Instance("loglikelihood", {}, pair, i) for i, pair in enumerate(pairs)]
-            nats = [-log_p for log_p, _ in lm.loglikelihood(asked)]
-        except UserError:
+            found = lm.loglikelihood(requests)
+        except UserError:  # an answer is longer than the context
             return None
-    sizes = (len(answer.encode(errors="surrogatepass")) for _, answer in pairs)
-    return [each / log(2) / size for each, size in zip(nats, sizes, strict=True)]
+        known |= {pair: log_p for pair, (log_p, _) in zip(unknown, found, strict=True)}
+    return [-known[pair] / log(2) / len(pair[1].encode(errors="surrogatepass")) for pair in pairs]
 
 
 def as_logged(samples: list[LoggedSample]) -> list[LoggedSample]:

@@ -1,14 +1,15 @@
 """Figures of tasks from what the harness has counted, which stands here."""
 
-from math import nan
+from math import log, nan
 from types import SimpleNamespace
 from unittest.mock import Mock
 
 import pytest
 
 from pipelines.suite import benchmark_data, tasks
-from pipelines.suite.tasks import run_task, standard_error, undecided
+from pipelines.suite.tasks import gold_bits_per_byte, run_task, standard_error, undecided
 from tests.support.benchmark_models import Scripted, entry, settings
+from tests.support.mutants import rejects
 
 
 @pytest.fixture(autouse=True)
@@ -51,6 +52,25 @@ def test_an_error_that_is_no_number_is_none():
     ]  # fmt: skip
     passage = {"bits_per_byte": (-8.0, 3)}
     assert standard_error("bits_per_byte", None, [passage]) is None
+
+
+@rejects(
+    "tasks.gold_bits_per_byte: int) or «right not in range(len(choices))→False»", "hidden labels"
+)
+def test_right_answers_of_choices_and_of_texts_in_one_group():
+    """A label that is the number of no choice, as hidden ones are, makes no answer right."""
+    choice = Mock(OUTPUT_TYPE="multiple_choice", multiple_input=False, doc_to_choice=lambda _: "ab")
+    text = Mock(OUTPUT_TYPE="generate_until")
+    text.config.target_delimiter = " "
+    asked = {"arguments": [("q", " aa"), ("q", " bb")], "resps": [[(-3.0, False)]] * 2, "doc": {}}
+    chosen = {"task": "c", "target": 0} | asked
+    written = {"task": "t", "target": ["yes", "no"], "arguments": [("p", {})], "doc": {}}
+    model = Scripted(lambda *_: -4.0)
+    bits = gold_bits_per_byte(model, {"c": choice, "t": text}, [chosen, written])
+    assert bits == pytest.approx([3 / log(2) / 3, 4 / log(2) / 4])
+    assert model.pairs == [("p", " yes")]
+    for hidden in (-1, 2):
+        assert gold_bits_per_byte(model, {"c": choice}, [chosen | {"target": hidden}]) is None
 
 
 def answered(*choices):

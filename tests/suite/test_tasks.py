@@ -121,7 +121,7 @@ def test_bits_per_byte():
 
 
 @rejects("tasks.gold_bits_per_byte: append(asked[«right→0»])", "the first prompt as the right one")
-@rejects("tasks.gold_bits_per_byte: each / log(2) / «size→1»", "bits per document")
+@rejects("tasks.gold_bits_per_byte: / log(2) «/ len→+ 0 * len»(pair[1]", "bits per document")
 def test_bits_per_byte_of_right_answers(sandbox):
     """Of several choices by what the harness has asked, of an answer to be written by asking."""
     right = {

@@ -188,15 +188,12 @@ def score_table(
     rows = list[Entries]()
     for task in (task for task in family.tasks if task.key in scores):
         lower = "" if task.higher_is_better else " (lower is better)"
-        own = task_row(family, task, task.metric + lower, scores)
-        own |= paper_cells(family, paper, task) if paper else {}
-        if not gold or task.key not in gold:
-            rows.append(own)
-            continue
-        of_gold = task_row(family, task, GOLD, gold)
-        of_gold |= dict.fromkeys(paper_cells(family, paper, task), MISSING) if paper else {}
-        small = family.arms[0].parameters < SMALL
-        rows += [of_gold, own] if small else [own, of_gold]
+        of_paper = paper_cells(family, paper, task) if paper else {}
+        found = [task_row(family, task, task.metric + lower, scores) | of_paper]
+        if gold and task.key in gold:
+            missing = dict.fromkeys(of_paper, MISSING)  # the paper has no bits of answers
+            found.append(task_row(family, task, GOLD, gold) | missing)
+        rows += reversed(found) if family.arms[0].parameters < SMALL else found
     return table(rows)
 
 
