@@ -21,6 +21,7 @@ GROUPS = {  # in the order of --help
         "repro",
         "compose",
         "plan",
+        "spreads",
         "sample",
         "ui",
         "plots",

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, replace
 import torch
 from tokenizers import Tokenizer
 
+from ftmodel.analysis.power import POWER
 from ftmodel.analysis.work import TRAINING
 from ftmodel.config import ModelConfig
 from ftmodel.costs.scaling import Interconnect, step, traffic
@@ -25,6 +26,7 @@ from pipelines.host.errors import UserError, not_one_of
 from pipelines.parallel.scheduler import Graph
 from pipelines.parallel.screen import duration
 from pipelines.parallel.slots import make_slots
+from pipelines.parallel.spreads import RECORD, power_rows
 from pipelines.parallel.trial import Shape, speeds
 from pipelines.train.core.segments import segments, steps_taken
 
@@ -285,6 +287,17 @@ def show_minutes(experiment: Experiment, plans: dict[str, RunPlan]) -> None:
     print("not counted: installing, long texts, benchmarks, what the compiler gains and takes")
 
 
+def show_power(experiment: Experiment) -> None:
+    """Print what the experiment's seeds can show, by the spreads on record."""
+    if not (rows := list(power_rows(experiment))):
+        return
+    if not any(row["finds"] for row in rows):
+        print(f"what the seeds can show is not known: {RECORD} has no spreads of these arms")
+        return
+    print(f"\nwhat the seeds can show, by the spreads in {RECORD}; bits, with probability {POWER:g}")
+    print(text_table(rows))
+
+
 def usual_particles(experiment: Experiment) -> str:
     if experiment.evaluation.particles != AUTO:
         return ""
@@ -332,6 +345,7 @@ def main(
     small = sum(p.flops for p in of_run.values()) <= MAX_CPU_FLOPS
     if small and not assumed and not torch.cuda.is_available():
         show_minutes(experiment, of_run)
+        show_power(experiment)
         return
     print(text_table([costs_row(of_run[runs[0]], arm, len(runs)) for arm, runs in arms.items()]))
     print(total([*of_run.values()]))
@@ -345,3 +359,4 @@ def main(
     print(
         text_table([memory_row(of_run[runs[0]], arm, options.memory) for arm, runs in arms.items()])
     )
+    show_power(experiment)

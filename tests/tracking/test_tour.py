@@ -49,4 +49,4 @@ def test_the_stored_outputs_are_of_one_run_from_top_to_bottom():
     assert {output["output_type"] for output in outputs} == {"stream", "display_data"}
     assert {output.get("name", "stdout") for output in outputs} == {"stdout"}  # no warnings
     assert "image/png" in outputs[-1]["data"]
-    assert "free_k1_2: κ = 0.5" in "".join(outputs[0]["text"])
+    assert "sequence_k1_16: κ = 0.0625" in "".join(outputs[0]["text"])

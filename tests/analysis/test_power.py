@@ -1,0 +1,91 @@
+"""The difference that a planned experiment can find: checked by the rule on other simulated data."""
+
+from dataclasses import replace
+from math import inf, isnan, sqrt
+
+import numpy as np
+import pytest
+import torch
+from scipy.optimize import brentq
+from scipy.stats import nct, t
+
+from ftmodel.analysis.differences import difference, document_error, pool_seeds
+from ftmodel.analysis.power import (
+    DocumentSpread,
+    detectable,
+    power,
+    seeds_to_detect,
+    seeds_to_equate,
+)
+from tests.support.mutants import rejects
+
+DOCUMENTS = DocumentSpread(40, error=0.3, interaction=0.5)
+
+
+def verdicts(spreads, seeds, delta, documents=None, effect=None, experiments=600):
+    """The rule's verdicts on experiments whose documents are drawn one by one."""
+    draws = np.random.default_rng(1)
+    found = []
+    for _ in range(experiments):
+        bounds = [draws.normal(0, spread, seeds) for spread in spreads]
+        bounds[0] += delta
+        error = None
+        if documents:
+            n = documents.n
+            noise = draws.normal(size=(2, seeds, n)) * documents.interaction * sqrt(n)
+            shared = draws.normal(size=n) * documents.error * sqrt(n)
+            own = [sqrt(spread**2 - documents.interaction**2) for spread in spreads[:2]]
+            levels = draws.normal(size=(2, seeds, 1)) * np.reshape(own, (2, 1, 1))
+            scores = torch.tensor(levels + noise)
+            scores[0] += torch.tensor(shared + delta)
+            error = document_error(*scores)
+            bounds[:2] = [each.mean(1).numpy() for each in scores]
+        pool = pool_seeds([each.tolist() for each in bounds])
+        mine, other = (each.tolist() for each in bounds[:2])
+        found.append(difference(mine, other, error, pool, effect).verdict)
+    return found
+
+
+@rejects("Power.detectable: «each.threshold - each.mean→each.threshold»", "noise left out of power")
+@rejects("power: «.swapaxes(1, 2)→.reshape(SIMULATED, len(spreads), seeds)»", "spreads mixed up")
+@rejects("DocumentSpread.error_of: «* 2 / seeds→/ seeds»", "the interaction of one arm alone")
+@pytest.mark.parametrize(
+    ("spreads", "seeds", "documents"),
+    [((1, 1), 3, None), ((1, 0.5, 2, 1), 5, None), ((1, 1, 1), 10, None), ((0.7, 0.6), 4, DOCUMENTS)],
+)
+def test_the_rule_finds_the_detectable_difference_in_four_of_five_experiments(
+    spreads, seeds, documents
+):
+    delta = detectable(spreads, seeds, documents)
+    rate = verdicts(spreads, seeds, delta, documents).count("higher") / 600
+    assert rate == pytest.approx(0.8, abs=0.07)  # four standard errors of both simulations
+
+
+def test_by_documents_alone_it_is_that_of_a_t_test():
+    documents = DocumentSpread(12, error=0.01, interaction=0.0)
+    shift = brentq(lambda shift: nct.sf(t.ppf(0.975, 11), 11, shift) - 0.8, 0, 10)
+    # the error is known exactly here, and estimated in the t-test
+    assert detectable((0.0, 0.0), 3, documents) == pytest.approx(0.01 * shift, rel=0.08)
+
+
+@rejects("Power.equivalent: «d.one_sided→d.margin»", "equivalence by the two-sided margin in power")
+def test_equal_models_are_called_equivalent_from_the_promised_number_of_seeds_on():
+    n = seeds_to_equate(1.2, (1.0, 1.0))
+    rates = [
+        verdicts((1.0, 1.0), seeds, 0, effect=1.2).count("equivalent") / 600 for seeds in (n - 2, n)
+    ]
+    assert rates[1] == pytest.approx(0.8, abs=0.1) and rates[0] < rates[1]
+    assert power((1.0, 1.0), 5, None).equivalent(0.0) == 0
+
+
+def test_small_effects_need_more_seeds_and_none_is_found_below_a_spread():
+    needed = [seeds_to_detect(effect, (1.0, 1.0)) for effect in (4, 2, 1.5, 0.9)]
+    assert needed == sorted(needed) and needed[0] < needed[1] < needed[2] and needed[3] == inf
+    assert detectable((1.0, 1.0), int(needed[1])) <= 2 < detectable((1.0, 1.0), int(needed[1]) - 1)
+    assert seeds_to_equate(0.9, (1.0, 1.0)) < inf
+    fewer = replace(DOCUMENTS, error=3.0)
+    assert seeds_to_detect(2, (1.0, 1.0), fewer) == inf  # more seeds do not help with documents
+
+
+def test_one_seed_each_promises_nothing():
+    assert isnan(detectable((1.0, 1.0), 1, DOCUMENTS))
