@@ -1,10 +1,9 @@
 """How large a difference between two models must be for the rule to find it, and with how many
 seeds a small one is found, or shown to be small.
 
-The rule (differences.py) is applied to simulated bounds: those of seeds scatter normally around
-their model's mean, with a spread known from earlier runs, and documents shift the difference by
-their own error. That is all the rule sees of a model, so a true difference δ only adds to the
-simulated one, and no simulation has to be repeated for another δ.
+The rule (differences.py) is applied to simulated bounds. A model's seeds scatter normally around
+its mean, with a spread known from earlier runs; documents shift the difference by an error of their
+own. A true difference δ only adds to the simulated one, so one simulation serves for every δ.
 """
 
 from bisect import bisect_left

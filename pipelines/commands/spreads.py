@@ -2,9 +2,9 @@
 
     ftlab spreads
 
-Reads params.yaml and results/<experiment>/, as the report does, and writes conf/spreads.csv: one row
-for each arm that has several seeds, with the spread of its bound and the errors over documents of
-its difference from the plain baseline. Earlier rows of the same experiment are replaced.
+Reads params.yaml and results/<experiment>/, as the report does, and writes conf/spreads.csv: a row
+for each arm that has several seeds, with the spread of its bound and, for its difference from the
+plain baseline, the errors over documents. Earlier rows of the same experiment are replaced.
 """
 
 from pipelines.host.command_line import command

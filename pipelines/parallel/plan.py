@@ -292,9 +292,9 @@ def show_power(experiment: Experiment) -> None:
     if not (rows := list(power_rows(experiment))):
         return
     if not any(row["finds"] for row in rows):
-        print(f"what the seeds can show is not known: {RECORD} has no spreads of these arms")
+        print(f"what seeds can show: {RECORD} has no spread of these arms yet (`ftlab spreads`)")
         return
-    print(f"\nwhat the seeds can show, by the spreads in {RECORD}; bits, with probability {POWER:g}")
+    print(f"\nwhat seeds can show, by {RECORD}: in bits, with probability {POWER:g}")
     print(text_table(rows))
 
 

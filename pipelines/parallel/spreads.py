@@ -1,6 +1,6 @@
-"""Spreads over seeds on record, conf/spreads.csv: what `ftlab plan` expects of an experiment's seeds.
+"""Spreads over seeds on record (conf/spreads.csv), and what an experiment's seeds can show by them.
 
-`ftlab spreads` adds those of a finished experiment, one row for each arm that has several seeds.
+`ftlab spreads` adds a finished experiment's, one row for each arm that has several seeds.
 """
 
 import csv
@@ -15,7 +15,6 @@ from pydantic import TypeAdapter, ValidationError
 
 from ftmodel.analysis.power import (
     MAX_SEEDS,
-    POWER,
     DocumentSpread,
     detectable,
     seeds_to_detect,
@@ -37,8 +36,8 @@ RECORD = Path("conf/spreads.csv")
 
 @dataclass(frozen=True)
 class Spread:
-    """An arm on record. Errors are those of the arm's difference from its plain baseline; None for
-    that baseline itself.
+    """An arm on record. The errors over documents belong to its difference from its plain baseline,
+    which has none.
     """
 
     experiment: str
@@ -100,8 +99,8 @@ def spread_of(arm: Arm, arms: list[Arm], experiment: str) -> Spread:
         arm.unit,
         len(arm.runs),
         stdev(arm.bounds()),
-        arm.first.evaluation.scored_tokens,
-        len(arm.first.details.bound_bits),
+        arm.first.evaluation.tokens,
+        arm.first.evaluation.documents,
         error,
         interaction,
     )
@@ -124,7 +123,9 @@ def keep_spreads() -> None:
     writer = csv.DictWriter(text, [each.name for each in fields(Spread)], lineterminator="\n")
     writer.writeheader()
     for each in (*others, *new):
-        rounded = {k: float(f"{v:.3g}") if isinstance(v, float) else v for k, v in asdict(each).items()}
+        rounded = {
+            k: float(f"{v:.3g}") if isinstance(v, float) else v for k, v in asdict(each).items()
+        }
         writer.writerow(rounded)
     write_file(RECORD, text.getvalue())
     print(f"{RECORD}: {len(new)} arms of {experiment.name}; `ftlab plan` uses them")

@@ -1,4 +1,4 @@
-"""The difference that a planned experiment can find: checked by the rule on other simulated data."""
+"""The difference that a planned experiment can find: the rule applied to other simulated data."""
 
 from dataclasses import replace
 from math import inf, isnan, sqrt
@@ -22,7 +22,7 @@ from tests.support.mutants import rejects
 DOCUMENTS = DocumentSpread(40, error=0.3, interaction=0.5)
 
 
-def verdicts(spreads, seeds, delta, documents=None, effect=None, experiments=600):
+def verdicts(spreads, seeds, delta, documents=None, effect=None, experiments=300):
     """The rule's verdicts on experiments whose documents are drawn one by one."""
     draws = np.random.default_rng(1)
     found = []
@@ -51,14 +51,14 @@ def verdicts(spreads, seeds, delta, documents=None, effect=None, experiments=600
 @rejects("DocumentSpread.error_of: «* 2 / seeds→/ seeds»", "the interaction of one arm alone")
 @pytest.mark.parametrize(
     ("spreads", "seeds", "documents"),
-    [((1, 1), 3, None), ((1, 0.5, 2, 1), 5, None), ((1, 1, 1), 10, None), ((0.7, 0.6), 4, DOCUMENTS)],
+    [((1, 0.5, 2), 5, None), ((1, 1, 1), 10, None), ((0.7, 0.6), 4, DOCUMENTS)],
 )
 def test_the_rule_finds_the_detectable_difference_in_four_of_five_experiments(
     spreads, seeds, documents
 ):
     delta = detectable(spreads, seeds, documents)
-    rate = verdicts(spreads, seeds, delta, documents).count("higher") / 600
-    assert rate == pytest.approx(0.8, abs=0.07)  # four standard errors of both simulations
+    rate = verdicts(spreads, seeds, delta, documents).count("higher") / 300
+    assert rate == pytest.approx(0.8, abs=0.09)  # three standard errors of both simulations
 
 
 def test_by_documents_alone_it_is_that_of_a_t_test():
@@ -72,7 +72,7 @@ def test_by_documents_alone_it_is_that_of_a_t_test():
 def test_equal_models_are_called_equivalent_from_the_promised_number_of_seeds_on():
     n = seeds_to_equate(1.2, (1.0, 1.0))
     rates = [
-        verdicts((1.0, 1.0), seeds, 0, effect=1.2).count("equivalent") / 600 for seeds in (n - 2, n)
+        verdicts((1.0, 1.0), seeds, 0, effect=1.2).count("equivalent") / 300 for seeds in (n - 2, n)
     ]
     assert rates[1] == pytest.approx(0.8, abs=0.1) and rates[0] < rates[1]
     assert power((1.0, 1.0), 5, None).equivalent(0.0) == 0

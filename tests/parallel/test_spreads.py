@@ -7,18 +7,28 @@ from statistics import stdev
 import pytest
 import torch
 
-from ftmodel.analysis.power import detectable, seeds_to_detect, seeds_to_equate
+from ftmodel.analysis.power import detectable, power, seeds_to_detect, seeds_to_equate
 from pipelines.artifacts.run_spec import RunSpec
 from pipelines.evaluate.work import settled
 from pipelines.host.errors import UserError
 from pipelines.parallel import spreads
-from pipelines.parallel.spreads import RECORD, Spread, on_record, power_rows, read_record
+from pipelines.parallel.spreads import RECORD, Spread, count, on_record, power_rows, read_record
 from tests.compare.made_up import baseline, free_transformer
 from tests.support.mutants import rejects
 from tests.support.settings import composed_by_hydra as composed
 
 BASELINE = Spread(
-    "old", "stdlib", "text_small", "baseline", None, 1_024_000, "bits_per_byte", 3, 0.004, 32_768, 50
+    "old",
+    "stdlib",
+    "text_small",
+    "baseline",
+    None,
+    1_024_000,
+    "bits_per_byte",
+    3,
+    0.004,
+    32_768,
+    50,
 )
 FREE = replace(BASELINE, arm="free_k1_2", kappa_bits=0.5, spread=0.009)
 FREE = replace(FREE, document_error=0.002, interaction=0.001)
@@ -29,14 +39,20 @@ DOCUMENTS = 30
 def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     RECORD.parent.mkdir()
+    power.cache_clear()
+    monkeypatch.setattr("ftmodel.analysis.power.SIMULATED", 60)
+    yield
+    power.cache_clear()
 
 
 def with_documents(arm, spread, effect):
     """The arm with ``effect`` (n,) on each document, and a residual of its own for each seed."""
     for run in arm.runs:
-        noise = torch.randn(DOCUMENTS, generator=torch.Generator().manual_seed(run.run.seed))
+        own = torch.Generator().manual_seed(len(arm.name) * 10 + run.run.seed)
+        noise = torch.randn(DOCUMENTS, generator=own)
         bits = run.bound("bits_per_token").mean + effect + spread * (noise - noise.mean())
-        run.details.bound_bits, run.details.tokens = bits.tolist(), [1] * DOCUMENTS
+        run.details.bound_bits, run.details.document_tokens = bits.tolist(), [1] * DOCUMENTS
+        run.evaluation.documents = run.evaluation.tokens = DOCUMENTS
     return arm
 
 
@@ -48,10 +64,14 @@ def kept(monkeypatch, experiment, arms):
     spreads.keep_spreads()
 
 
-@rejects("spread_of: «1 / len(arm.runs) + 1 / len(plain.runs)→1 / len(arm.runs)»", "error of one seed")
-@rejects("keep_spreads: «each.experiment != experiment.name→True»", "rows of the same experiment stay")
+@rejects(
+    "spread_of: «1 / len(arm.runs) + 1 / len(plain.runs)→1 / len(arm.runs)»", "error of one seed"
+)
+@rejects(
+    "keep_spreads: «each.experiment != experiment.name→True»", "rows of the same experiment stay"
+)
 def test_a_finished_experiment_is_kept_in_place_of_its_earlier_rows(monkeypatch, capsys):
-    effect = 0.3 * torch.linspace(-1, 1, DOCUMENTS)
+    effect = 2 * torch.linspace(-1, 1, DOCUMENTS)
     plain = with_documents(baseline("plain", 1.0, 1.2), 0.2, 0 * effect)
     free = with_documents(free_transformer("free", 1.1, 1.4, 1.2, kappa=0.25), 0.2, effect)
     alone = with_documents(free_transformer("alone", 1.3, kappa=2.0), 0.2, effect)
@@ -66,7 +86,7 @@ def test_a_finished_experiment_is_kept_in_place_of_its_earlier_rows(monkeypatch,
     assert (rows[1].kappa_bits, rows[1].document_error, rows[1].interaction) == (None, None, None)
     row = rows[2]
     assert (row.data, row.model, row.kappa_bits, row.seeds) == ("text", "small", 0.25, 3)
-    assert (row.documents, row.scored_tokens, row.trained_tokens) == (DOCUMENTS, 2, 5000)
+    assert (row.documents, row.scored_tokens, row.trained_tokens) == (DOCUMENTS, DOCUMENTS, 5000)
     assert row.spread == pytest.approx(stdev([1.1, 1.4, 1.2]), rel=1e-2)
     # by the closed forms of residuals that were drawn for each seed and document
     assert row.interaction == pytest.approx(0.2 / sqrt(DOCUMENTS), rel=0.25)
@@ -127,10 +147,8 @@ def test_each_comparison_is_judged_by_the_spreads_of_its_family(monkeypatch):
     assert scored == FREE.scored_tokens
     given = (0.009, 0.004, 0.02), 3, FREE.over_documents(scored)
     assert rows[0]["finds"] == f"{detectable(*given):.2g}"
-    needed = [
-        find(0.01, given[0], given[2]) for find in (seeds_to_detect, seeds_to_equate)
-    ]
-    assert [rows[0]["seeds to find it"], rows[0]["to rule it out"]] == [f"{n:g}" for n in needed]
+    needed = [find(0.01, given[0], given[2]) for find in (seeds_to_detect, seeds_to_equate)]
+    assert [rows[0]["seeds to find it"], rows[0]["to rule it out"]] == [*map(count, needed)]
     assert rows[1]["seeds to find it"] == "over 40"  # its spread is twice the effect
 
 

@@ -1,10 +1,15 @@
 """examples/tour.ipynb runs on what is trained here, and says what to type where nothing is."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 from matplotlib.text import Text
+
+from ftmodel.config import Per
+from ftmodel.model.free_transformer import FreeTransformer
 
 from tests.support.training import RUN
 from tests.tracking.conftest import on_disk
@@ -36,6 +41,20 @@ def test_the_tour_loads_pins_swaps_and_draws(project, monkeypatch, capsys):
     assert {RUN, f"{final:+.4f}"} <= {text.get_text() for text in texts}
     assert all(figure.bbox.x0 <= box.x0 and box.x1 <= figure.bbox.x1 for box in boxes)
     assert all(figure.bbox.y0 <= box.y0 and box.y1 <= figure.bbox.y1 for box in boxes)
+
+
+def test_the_tour_pins_and_swaps_a_code_that_all_tokens_share(project, capsys):
+    """As in quickstart, whose latent with the largest κ of at most 1 has one code a sequence."""
+    names = run(CODE[:2])
+    config = names["model"].config
+    latent = replace(config.latent, per=Per.sequence)
+    torch.manual_seed(0)
+    names["model"] = FreeTransformer(replace(config, latent=latent), 29).eval()
+    for cell in CODE[2:4]:
+        exec("".join(cell["source"]), names)
+    assert len(names["codes"].unique()) == 1
+    assert names["swapped"].shape == names["pinned"].shape
+    assert not torch.equal(names["swapped"], names["pinned"])
 
 
 def test_where_nothing_is_trained_it_says_what_to_type(workspace):
