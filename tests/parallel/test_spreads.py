@@ -125,7 +125,10 @@ def test_the_closest_arm_on_record_stands_for_a_planned_one():
     assert on_record(spec, "free_k1_2", [longer, FREE]) == FREE
 
 
-@rejects("Spread.over_documents: «/ sqrt(more)→»", "errors of other tokens")
+@rejects(
+    "Spread.over_documents: «self.document_error / sqrt(more)→self.document_error»",
+    "errors of other tokens",
+)
 def test_errors_over_documents_shrink_as_more_tokens_are_scored():
     quarter = FREE.over_documents(FREE.scored_tokens // 4)
     assert (quarter.error, quarter.interaction) == pytest.approx((0.004, 0.002))
