@@ -79,8 +79,8 @@ def test_equal_models_are_called_equivalent_from_the_promised_number_of_seeds_on
     n = int(seeds_to_equate(1.2, (1.0, 1.0)))
     chances = [power((1.0, 1.0), seeds, None).equivalent(1.2) for seeds in (n - 1, n)]
     assert chances[0] < 0.8 <= chances[1]
-    rate = verdicts((1.0, 1.0), n, 0, effect=1.2).count("equivalent") / 300
-    assert rate == pytest.approx(chances[1], abs=0.09)
+    rate = verdicts((1.0, 1.0), 9, 0, effect=1.2).count("equivalent") / 300
+    assert rate == pytest.approx(power((1.0, 1.0), 9, None).equivalent(1.2), abs=0.1)
     assert power((1.0, 1.0), 5, None).equivalent(0.0) == 0
 
 
