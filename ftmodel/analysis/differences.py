@@ -80,15 +80,14 @@ def exact_margin(scores: Tensor, other_scores: Tensor) -> float:
     """What a difference between two rates, means of 0 and 1 over n documents, must exceed beside
     its t-tests, which are too sure of few documents; 0 for other scores.
 
-    Two models that pass the same documents may still differ on others: with 97.5 % confidence each
-    way on 1 − 0.025^(1/n) of them at most (Clopper & Pearson 1934, Biometrika 26). Where each has
-    one seed, McNemar's exact test (1947, Psychometrika 12) must refuse, at 5 %, that a document
-    that one of them passes and the other fails falls to either with the same probability.
+    It is at least the `agreement_margin`. Where each has one seed, McNemar's exact test (1947,
+    Psychometrika 12) must refuse, at 5 %, that a document that one of them passes and the other
+    fails falls to either with the same probability.
     """
     n, seeds = scores.shape[1], (len(scores), len(other_scores))
     if not all(((each == 0) | (each == 1)).all() for each in (scores, other_scores)):
         return 0.0
-    unseen = 1 - (LEVEL / 2) ** (1 / n)
+    unseen = agreement_margin(n)
     discordant = int((scores[0] != other_scores[0]).sum())
     if seeds != (1, 1) or not discordant:
         return unseen
@@ -96,6 +95,13 @@ def exact_margin(scores: Tensor, other_scores: Tensor) -> float:
     # discordant; leads differ by two, so the margin lies one above it, below the first that counts
     most = int(binom.isf(LEVEL / 2, discordant, 0.5))
     return max(unseen, (2 * most - discordant + 1) / n)
+
+
+def agreement_margin(n: int) -> float:
+    """How much two rates may differ though the models agree on n documents or clusters: with 97.5 %
+    confidence each way 1 − 0.025^(1/n) (Clopper & Pearson 1934, Biometrika 26).
+    """
+    return float(1 - (LEVEL / 2) ** (1 / n))
 
 
 def interaction_squares(scores: Tensor, sizes: Tensor | None) -> float:

@@ -27,6 +27,15 @@ def mean_and_error(totals: Tensor, sizes: Tensor | None = None) -> dict[str, flo
     return {"mean": mean.item(), "se": error.item()}
 
 
+def cluster_totals(scores: Tensor, clusters: Tensor) -> tuple[Tensor, Tensor]:
+    """Totals (…, m) and sizes (m,) of m clusters of documents, from scores (…, n) and the clusters'
+    numbers (n,) from 0: with these, `mean_and_error` takes clusters as independent, not documents.
+    """
+    sizes = torch.bincount(clusters.long()).double()
+    totals = torch.zeros(*scores.shape[:-1], len(sizes), dtype=torch.float64)
+    return totals.index_add(-1, clusters.long(), scores.double()), sizes
+
+
 def wilson(rate: float, documents: int) -> tuple[float, float]:
     """95 % interval of a rate, the mean of 0 and 1 over n documents (Wilson 1927, Journal of the
     American Statistical Association 22). A rate of 0 of 16 has 0 … 0.19, where ± one standard error

@@ -52,9 +52,12 @@ class SampledScore:
         }
 
 
-def gold_key(task: str) -> str:
-    """The key in suite_scores.json of the bits per byte of a task's right answers."""
-    return f"{task}/gold_bpb"
+GOLD, CLUSTER = "gold_bpb", "cluster"  # of each document: bits per byte, its cluster's number
+
+
+def more_key(task: str, figure: str) -> str:
+    """The key in suite_scores.json of another figure of a task's documents: GOLD or CLUSTER."""
+    return f"{task}/{figure}"
 
 
 def sampled_key(task: str, sampling: Sampling, figure: str) -> str:
@@ -70,6 +73,7 @@ class TaskResult(TaskScore):
     task: str = ""  # its name in the harness or in tasks/
     higher_is_better: bool = True
     documents: int = 0
+    clusters: int | None = None  # of documents, if they are not independent
     shots: int = 0
     version: str = ""
     truncated: int = 0  # requests cut from the left
@@ -85,7 +89,7 @@ class TaskResult(TaskScore):
         """Scores beside the task's own, by their keys in suite_scores.json; ``name`` is the task's
         in the suite.
         """
-        gold = {gold_key(name): self.gold_bpb} if self.gold_bpb else {}
+        gold = {more_key(name, GOLD): self.gold_bpb} if self.gold_bpb else {}
         return gold | {
             sampled_key(name, each.sampling, figure): score
             for each in self.sampled

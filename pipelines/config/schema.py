@@ -269,6 +269,9 @@ class SuiteTask:
     metric: str | None = None  # name of the metric in the report; null: lm_eval's
     # examples in the prompt; null: as many as the task says
     shots: int | None = limited(None, at_least=0)
+    # a field of its documents: errors take those with the same value, such as the questions on one
+    # passage, as one; null: documents are independent
+    cluster: str | None = None
 
     @property
     def label(self) -> str:
@@ -278,8 +281,9 @@ class SuiteTask:
         metric, comma, chosen = self.key.partition(",")
         if not (metric and comma and chosen):
             raise ValueError(f"key: {self.key!r} is not <metric>,<filter>, as in 'acc_norm,none'")
-        if self.metric == "":
-            raise ValueError("metric: empty")
+        for name in ("metric", "cluster"):
+            if getattr(self, name) == "":
+                raise ValueError(f"{name}: empty")
 
 
 @dataclass

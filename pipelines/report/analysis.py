@@ -99,6 +99,11 @@ class Analysis:
     @cached_property
     def benchmarks(self) -> list[Benchmarks]:
         """The benchmarks of each family that was scored on a suite."""
+        return [replace(each, adjusted_level=self.adjusted_level) for each in self.scored]
+
+    @cached_property
+    def scored(self) -> list[Benchmarks]:
+        """As `benchmarks`, before it is known which differences survive."""
         return benchmarks(self.arms)
 
     @cached_property
@@ -150,8 +155,8 @@ class Analysis:
         pairs = [{c.arm.name, c.other.name} for c in [*self.compared, *further]]
         further += [c for c in self.expected if {c.arm.name, c.other.name} not in pairs]
         by_seeds = [c for table in self.budgets.values() for c in table.by_seeds]
-        scores = [s for b in self.benchmarks for s in (*b.compared(), *b.compared(late=True))]
-        scores += [s for b in self.benchmarks for t in sampled_tasks(b) for s in t.compared]
+        scores = [score for each in self.scored for score in each.compared]
+        scores += [s for b in self.scored for t in sampled_tasks(b) for s in t.compared]
         found = [*self.compared, *further, *by_seeds, *(s.difference for s in scores)]
         return [each for each in found if each and each.verdict != "not known"]
 

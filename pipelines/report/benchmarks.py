@@ -15,25 +15,28 @@ import csv
 import re
 from collections import defaultdict
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from itertools import chain
 from math import hypot, log, nan
 
 import torch
 
-from ftmodel.analysis.differences import DocumentError, document_error
-from ftmodel.analysis.statistics import wilson
+from ftmodel.analysis.differences import DocumentError, agreement_margin, document_error
+from ftmodel.analysis.statistics import cluster_totals, wilson
 from pipelines.artifacts.result_files import in_last_third, late_tokens
 from pipelines.artifacts.results import Estimate
 from pipelines.artifacts.run_results import RunResults
 from pipelines.artifacts.suite_results import (
+    CLUSTER,
+    GOLD,
     SampledScore,
     Sampling,
     SuiteResults,
     TaskResult,
     TaskScore,
     Varied,
-    gold_key,
+    more_key,
     sampled_key,
 )
 from pipelines.compare.arms import Arm, OverSeeds, families, grouped, over_seeds
@@ -127,7 +130,7 @@ def nearest(
 
 
 # two runs' scores may be compared where these are the same
-CONDITIONS = ("task", "metric", "shots", "version", "documents", "sources")
+CONDITIONS = ("task", "metric", "shots", "version", "documents", "clusters", "sources")
 
 
 @dataclass(frozen=True)
@@ -147,6 +150,7 @@ class SeedScore:
 
     value: Estimate
     documents: list[float]  # the score of each document; empty if not stored
+    clusters: list[float] = field(default_factory=list)  # of documents; empty: each its own
 
 
 Measured = dict[str, list[SeedScore]]  # scores of each seed, by arm
@@ -204,6 +208,7 @@ class Benchmarks:
     gold: Scores  # bits per byte of the right answers; of tasks that have them
     final: Scores
     last_third: Scores  # means over the last third of training; empty without budgets
+    adjusted_level: float = -1.0  # the largest p-value that survives all tests of the report
 
     @property
     def runs(self) -> list[RunResults]:
@@ -214,10 +219,12 @@ class Benchmarks:
         """The plain baseline."""
         return next((arm for arm in self.arms if arm.plain), None)
 
-    def compared(self, late: bool = False) -> list[Score]:
+    @property
+    def compared(self) -> list[Score]:
         """Scores with a verdict."""
-        tables = self.last_third if late else self.final
-        return [each for by_arm in tables.values() for each in by_arm.values() if each.compared]
+        tables = self.gold, self.final, self.last_third
+        by_arms = chain.from_iterable(scores.values() for scores in tables)
+        return [each for by_arm in by_arms for each in by_arm.values() if each.compared]
 
     @property
     def skipped(self) -> dict[str, list[str]]:
@@ -278,10 +285,16 @@ def measured(
 
 def final_scores(arms: list[Arm], task: Task) -> dict[str, Score]:
     def final(arm: Arm, run: RunResults) -> SeedScore:
-        documents = run.suite_scores.get(task.key, [])
-        return SeedScore(estimate_of(suite_of(run).tasks[task.key]), documents)
+        score = suite_of(run).tasks[task.key]
+        return SeedScore(estimate_of(score), *documents_of(run, task.key, task.key))
 
     return compare_scores(arms, task, measured(arms, task, final))
+
+
+def documents_of(run: RunResults, key: str, task: str) -> tuple[list[float], list[float]]:
+    """Scores of documents under this key, and their clusters; empty if not stored."""
+    stored = run.suite_scores
+    return stored.get(key, []), stored.get(more_key(task, CLUSTER), [])
 
 
 def gold_scores(arms: list[Arm], task: Task) -> dict[str, Score]:
@@ -289,7 +302,8 @@ def gold_scores(arms: list[Arm], task: Task) -> dict[str, Score]:
         score = suite_of(run).tasks[task.key].gold_bpb
         if score is None:
             return None
-        return SeedScore(estimate_of(score), run.suite_scores.get(gold_key(task.key), []))
+        documents = documents_of(run, more_key(task.key, GOLD), task.key)
+        return SeedScore(estimate_of(score), *documents)
 
     by_bits = replace(task, metric="bits_per_byte", higher_is_better=False)
     return compare_scores(arms, by_bits, measured(arms, task, gold))
@@ -343,8 +357,9 @@ def rate_interval(task: Task, seeds: list[SeedScore]) -> tuple[float, float] | N
     scores = [score for seed in seeds for score in seed.documents]
     value = over_seeds([seed.value for seed in seeds])
     passes = len(scores) == task.documents * len(seeds) and all(score in (0, 1) for score in scores)
+    passes = passes and task.clusters is None  # the error over clusters is shown then
     if passes or (value.se == 0 and 0 <= value.mean <= 1):
-        return wilson(value.mean, task.documents)
+        return wilson(value.mean, task.clusters or task.documents)
     return None
 
 
@@ -356,11 +371,17 @@ def score_error(task: Task, seeds: list[SeedScore], others: list[SeedScore]) -> 
     """
     if any(len(seed.documents) != task.documents for seed in [*seeds, *others]):
         errors = [over_seeds([seed.value for seed in each]).se for each in (seeds, others)]
-        return DocumentError(hypot(*errors), task.documents - 1)
+        return DocumentError(hypot(*errors), (task.clusters or task.documents) - 1)
     first, second = (
         torch.tensor([seed.documents for seed in each], dtype=torch.float64)
         for each in (seeds, others)
     )
+    if seeds[0].clusters:
+        clusters = torch.tensor(seeds[0].clusters)
+        passes = bool(((first == first**2) & (second == second**2)).all())  # 0 or 1
+        (first, sizes), (second, _) = (cluster_totals(each, clusters) for each in (first, second))
+        exact = agreement_margin(len(sizes)) if passes else 0.0
+        return replace(document_error(first, second, sizes), exact=exact)
     return document_error(first, second)
 
 

@@ -33,7 +33,15 @@ from pipelines.report.blocks import (
 )
 from pipelines.report.sections.figure4 import arm_scores
 from pipelines.report.style import COLOURS, GREY, Style, add_legend, label_axes
-from pipelines.report.wording import count, difference_cell, estimate, listed, signed, verdict
+from pipelines.report.wording import (
+    count,
+    difference_cell,
+    estimate,
+    listed,
+    share,
+    signed,
+    verdict,
+)
 
 MACHINERY = {  # what the bound of κ = 0 says, where z can tell nothing
     "lower": "lower all the same, which z cannot explain",
@@ -226,7 +234,9 @@ def reservations(arm: Arm, against: Collection[Comparison]) -> list[str]:
     """What a reader of the arm's verdicts should know."""
     notes = []
     if arm.collapsed:
-        notes.append(f"latent collapsed (seed {listed(map(str, arm.collapsed))})")
+        found, runs = len(arm.collapsed), len(arm.runs)
+        some = f": {share(found, runs, 'run')}" if runs > 1 else ""
+        notes.append(f"latent collapsed{some} (seed {listed(map(str, arm.collapsed))})")
     bound, loose = arm.figures().filtering, arm.looseness()
     if bound and bound.converged is False:
         # half a variance says nothing here, so no distance is named

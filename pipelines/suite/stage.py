@@ -21,7 +21,7 @@ from pipelines.artifacts.suite_results import (
     SuiteResults,
     TaskResult,
     TaskScore,
-    gold_key,
+    more_key,
     sampled_key,
 )
 from pipelines.cluster.dispatch import here_or_on_a_worker
@@ -60,11 +60,11 @@ class Progress:
         if path.exists():
             try:
                 # no pydantic: a text of a benchmark may hold what is no Unicode character
-                result, scores, log, *gold = json.loads(path.read_text(encoding="utf-8"))
+                result, scores, log, *more = json.loads(path.read_text(encoding="utf-8"))
                 if not isinstance(log, list):
                     raise TypeError
                 known: Any = parse_json(RESULTS[kind], json.dumps(result).encode())
-                return kind(known, scores, log, *gold)
+                return kind(known, scores, log, *more)
             except (OSError, ValueError, TypeError, RecursionError):
                 print(f"{path} is damaged: {name} is scored again", flush=True)
         outcome = make()
@@ -119,8 +119,8 @@ class Scored:
         for task, outcome in self.outcomes.items():
             if outcome.scores is not None:
                 yield task, outcome.scores
-            if outcome.gold is not None:
-                yield gold_key(task), outcome.gold
+            for figure, values in outcome.more.items():
+                yield more_key(task, figure), values
             for each in self.sampled.get(task, []):
                 for figure, values in each.documents.items():
                     yield sampled_key(task, each.score.sampling, figure), values

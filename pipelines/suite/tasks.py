@@ -26,11 +26,11 @@ from lm_eval.api.model import LM
 from lm_eval.evaluator import evaluate
 from lm_eval.utils import handle_non_serializable
 
-from ftmodel.analysis.statistics import mean_and_error
-from pipelines.artifacts.suite_results import TaskResult, TaskScore
+from ftmodel.analysis.statistics import cluster_totals, mean_and_error
+from pipelines.artifacts.suite_results import CLUSTER, GOLD, TaskResult, TaskScore
 from pipelines.common.file_listing import words_of
 from pipelines.config.schema import Suite, SuiteTask
-from pipelines.host.errors import UserError
+from pipelines.host.errors import UserError, not_one_of
 from pipelines.suite import benchmark_data, documents, task_index
 from pipelines.suite.lm import FreeTransformerLM
 from pipelines.suite.task_index import check_names, leaves, manager_of, quiet, refuse_key
@@ -53,7 +53,7 @@ class Outcome(NamedTuple):
     result: TaskResult
     scores: list[float] | None  # of each document, where the value is their mean
     log: list[LoggedSample]
-    gold: list[float] | None = None  # bits per byte of each document's right answer
+    more: dict[str, list[float]]  # other figures of each document: GOLD, CLUSTER
 
 
 def load(task: str) -> dict[str, Any]:
@@ -212,12 +212,36 @@ def run_task(lm: FreeTransformerLM, name: str, spec: SuiteTask, suite: Suite) ->
     if not isfinite(result.value):
         raise UserError(f"task {top}: its {metric} is {result.value}")
     scores = document_scores(metric, result.value, samples) if whole else None
-    gold = gold_bits_per_byte(lm, tasks, samples) if whole else None
-    if gold:
-        score = mean_and_error(torch.tensor(gold))
-        error = None if isnan(score["se"]) else score["se"]
-        result = replace(result, gold_bpb=TaskScore(score["mean"], error))
-    return Outcome(result, scores, as_logged(filtered), gold)
+    more = dict[str, list[float]]()
+    if spec.cluster is not None:
+        more[CLUSTER] = clusters(name, spec.cluster, samples)
+        count = len({*more[CLUSTER]})
+        error = over_documents(scores, more).se if scores else None
+        result = replace(result, clusters=count, se=error)
+    if whole and (gold := gold_bits_per_byte(lm, tasks, samples)):
+        more[GOLD] = gold
+        result = replace(result, gold_bpb=over_documents(gold, more))
+    return Outcome(result, scores, as_logged(filtered), more)
+
+
+def over_documents(scores: list[float], more: Mapping[str, list[float]]) -> TaskScore:
+    """Mean and error over documents, or over their clusters."""
+    totals, sizes = torch.tensor(scores, dtype=torch.float64), None
+    if CLUSTER in more:
+        totals, sizes = cluster_totals(totals, torch.tensor(more[CLUSTER]))
+    found = mean_and_error(totals, sizes)
+    return TaskScore(found["mean"], None if isnan(found["se"]) else found["se"])
+
+
+def clusters(name: str, field: str, samples: list[LoggedSample]) -> list[float]:
+    """The number of each document's cluster: one of its task with the same value of ``field``."""
+    keys = []
+    for sample in samples:
+        if field not in sample["doc"]:
+            raise UserError(f"suite.tasks.{name}.cluster: {not_one_of(field, sample['doc'])}")
+        keys.append((sample["task"], repr(sample["doc"][field])))
+    numbers = {key: float(i) for i, key in enumerate(dict.fromkeys(keys))}
+    return [numbers[key] for key in keys]
 
 
 def gold_bits_per_byte(

@@ -6,7 +6,7 @@ import pytest
 import torch
 from scipy.stats import binom, binomtest
 
-from ftmodel.analysis.statistics import clopper_pearson, mean_and_error, wilson
+from ftmodel.analysis.statistics import clopper_pearson, cluster_totals, mean_and_error, wilson
 from tests.support.mutants import rejects
 
 
@@ -28,6 +28,15 @@ def test_the_standard_error_of_a_mean_over_documents(rng):
     of_four = mean_and_error(torch.tensor([1.0, 2.0, 3.0, 4.0]))
     assert of_four == pytest.approx({"mean": 2.5, "se": (5 / 3) ** 0.5 / 2})
     assert isnan(mean_and_error(torch.ones(1))["se"])
+
+
+def test_clusters_of_equal_documents_are_as_uncertain_as_one_of_each():
+    scores = torch.tensor([[1.0, 0.0, 0.0, 1.0], [0.5, 0.25, 1.0, 0.0]])
+    clusters = torch.tensor([0.0, 1.0, 2.0, 3.0]).repeat(3)
+    totals, sizes = cluster_totals(scores.repeat(1, 3), clusters)
+    assert sizes.tolist() == [3] * 4
+    for row, each in zip(totals, scores, strict=True):
+        assert mean_and_error(row, sizes) == pytest.approx(mean_and_error(each))
 
 
 @rejects("statistics.wilson: (z / (2 * documents)) ** 2«→ * 0»", "an interval of no width at 0")

@@ -91,7 +91,7 @@ def test_tasks_that_are_named_are_answered_several_times_and_with_no_samples_non
     """Each task is run with its own entry of the suite."""
     asked = f"suite.pass_at_k={{samples: {samples}, k: [1], tasks: [idioms]}}"
     spec, made, ran = RunSpec(composed_by_hydra("experiment=smoke", asked), RUN), [], []
-    outcome = Outcome(TaskResult(0.5, None, "acc"), None, [])
+    outcome = Outcome(TaskResult(0.5, None, "acc"), None, [], {})
     monkeypatch.setattr(stage, "run_task", lambda *told: ran.append(told[1:]) or outcome)
     monkeypatch.setattr(stage, "sample_answers", lambda *told: made.append(told[2]))
     monkeypatch.setattr(stage, "load_trained", Mock(return_value=(Mock(), Mock(), Mock())))

@@ -195,7 +195,7 @@ def test_each_smaller_budget_is_scored_with_its_own_model(workspace, monkeypatch
 
 
 SPEC = SuiteTask(task="ft_words", key="acc,none")
-OUTCOME = Outcome(TaskResult(value=0.5, se=None, metric="acc"), [0.5], [])
+OUTCOME = Outcome(TaskResult(value=0.5, se=None, metric="acc"), [0.5], [], {})
 UNDECISIVE = ("name", "tasks", "strict")  # of a suite
 
 

@@ -3,6 +3,7 @@
 import json
 import math
 from collections import Counter
+from dataclasses import replace
 from unittest.mock import Mock
 
 import numpy as np
@@ -133,12 +134,30 @@ def test_bits_per_byte_of_right_answers(sandbox):
     for name, pair_of in right.items():
         pairs = [*map(pair_of, documents(name))]
         expected = [-hashed(*pair) / math.log(2) / len(pair[1].encode()) for pair in pairs]
-        result, *_, gold = run_task(Scripted(), name, MINI[name], settings(run_code=True))
-        assert gold == pytest.approx(expected)
+        result, *_, more = run_task(Scripted(), name, MINI[name], settings(run_code=True))
+        assert more == {"gold_bpb": pytest.approx(expected)}
         assert result.gold_bpb.value == pytest.approx(np.mean(expected))
         assert result.gold_bpb.se == pytest.approx(np.std(expected, ddof=1) / math.sqrt(len(pairs)))
-    result, *_, gold = run_task(Scripted(), "passages", MINI["passages"], settings())
-    assert result.gold_bpb is gold is None
+    result, *_, more = run_task(Scripted(), "passages", MINI["passages"], settings())
+    assert result.gold_bpb is None and more == {}
+
+
+@arrives("suite_task", "cluster")
+@rejects("tasks.over_documents: «CLUSTER in more→False»", "errors over documents of few clusters")
+@rejects('tasks.clusters: (sample[«"task"→"filter"»], repr', "clusters across tasks")
+def test_errors_are_over_clusters_of_documents(given):
+    """Three copies of each of two prompts tell no more than the two."""
+    given(**choice_docs(*[("a", "b"), ("c", "d")] * 3))
+    model = Scripted(lambda prompt, choice: {"a": -1.0, "b": -2.0, "c": -4.0, "d": -3.0}[choice])
+    spec = replace(entry("ft_snippets", "acc,none"), cluster="choices")
+    result, scores, _, more = run_task(model, "x", spec, settings())
+    assert scores == [1, 0] * 3 and more["cluster"] == [0, 1] * 3
+    assert (result.value, result.clusters, result.documents) == (0.5, 2, 6)
+    assert result.se == pytest.approx(0.5)  # of 1 and 0: the standard deviation ÷ √2
+    gold = more["gold_bpb"][:2]
+    assert result.gold_bpb.se == pytest.approx(abs(gold[0] - gold[1]) / 2)
+    with pytest.raises(UserError, match="cluster: 'passage' is not one of"):
+        run_task(model, "x", replace(spec, cluster="passage"), settings())
 
 
 def choice_docs(*choices):

@@ -146,9 +146,10 @@ def beside(family: Benchmarks, late: bool = False) -> PaperTable | None:
     return nearest(read_tables(), first.parameters, tokens, kappas(family), names, late)
 
 
-def score_cell(score: Score | None) -> Cell:
+def score_cell(score: Score | None, adjusted_level: float = -1.0) -> Cell:
     """A cell such as 0.400 (0.308 to 0.498) or 0.400 ± 0.020; **+33.33 % better**, or +33.33 %
-    (better, one seed), or +3.33 % (not decided, up to 0.05).
+    (better, one seed), or +3.33 % (not decided, up to 0.05). A star marks what counts with a
+    p-value of at most ``adjusted_level``.
     """
     if score is None:
         return MISSING
@@ -163,7 +164,8 @@ def score_cell(score: Score | None) -> Cell:
         word += ", one seed"
     elif score.difference and word == "not decided":
         word += f", up to {score.difference.furthest:.2g}"
-    return replace(cell, verdict=Verdict(word, score.counts, relative))
+    star = score.counts and score.difference and score.difference.p_value <= adjusted_level
+    return replace(cell, verdict=Verdict(word, score.counts, relative, star=bool(star)))
 
 
 def paper_cells(family: Benchmarks, paper: PaperTable, task: Task) -> Entries:
@@ -202,9 +204,14 @@ def task_row(family: Benchmarks, task: Task, metric: str, scores: Scores) -> Ent
         "benchmark": task.name,
         "metric": metric,
         "shots": Cell(str(task.shots)),
-        "documents": Cell(f"{task.documents:,}"),
+        "documents": Cell(
+            f"{task.documents:,}" + (f" in {task.clusters:,} clusters" if task.clusters else "")
+        ),
         "version": Cell(task.version),
-        **{arm_head(arm): score_cell(scores[task.key].get(arm.name)) for arm in family.arms},
+        **{
+            arm_head(arm): score_cell(scores[task.key].get(arm.name), family.adjusted_level)
+            for arm in family.arms
+        },
     }
 
 
@@ -307,7 +314,10 @@ def sampled_blocks(family: Benchmarks, name: str) -> list[Block]:
                 "arm": arm_head(row.arm),
                 "what varies": row.varies,
                 "temperature": Cell(f"{row.sampling.temperature:g}"),
-                **{f"pass@{k}": score_cell(score) for k, score in row.pass_at.items()},
+                **{
+                    f"pass@{k}": score_cell(score, family.adjusted_level)
+                    for k, score in row.pass_at.items()
+                },
                 "distinct answers": estimate(row.distinct, 3),
             }
             for row in each.rows

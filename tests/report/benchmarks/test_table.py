@@ -104,6 +104,46 @@ def test_a_rate_has_wilsons_interval_and_never_an_error_of_0(tmp_path):
     assert found["loss"]["base"] == "2.500 ± 0.100"
 
 
+@rejects("benchmarks.score_error: if seeds[0].clusters«→ and False»:", "clusters as documents")
+@rejects("benchmarks.rate_interval: wilson(value.mean, «task.clusters or →»", "too many clusters")
+def test_documents_of_a_cluster_count_as_one(tmp_path):
+    """Eight documents of two clusters: what each model makes of a cluster it makes of all of it."""
+    base, free = [0.0, 1.0] * 4, [1.0] * 8
+    counted = {"documents": 8, "clusters": 2}
+    pair = {"base": task(0.5, 0.5, **counted), "free": task(1.0, 0.0, **counted)}
+    stored = {"base": base, "free": free}
+    scores = {"few": stored, "few/cluster": dict.fromkeys(stored, [0.0, 1.0] * 4)}
+    final = scored(tmp_path, {"few": pair}, scores)
+    found = final["few"]["free"].difference
+    assert found.documents == pytest.approx(stdev([1.0, 0.0]) / sqrt(2))
+    assert (found.margin, found.verdict) == (pytest.approx(margin(0.5, 1)), "not decided")
+    cells = [str(score_cell(each)) for each in final["few"].values()]
+    assert cells[0] == "0.500 ± 0.500"
+    assert cells[1].startswith("1.000 (0.342 to 1.000)")  # Wilson's, of two
+
+
+@rejects("benchmarks.score_cell: p_value «<=→>» adjusted_level", "stars of all but the survivors")
+def test_a_star_marks_a_score_whose_difference_survives_all_tests_of_the_report(tmp_path):
+    """Of one of two tasks, p = 0.0002; in the other it is 0.02, beside eleven without a gain."""
+    values = {"base_s0": 0.30, "base_s1": 0.31, "base_s2": 0.32}
+
+    def gained(gain):
+        free = {f"free_s{i}": 0.30 + 0.01 * i + gain for i in range(3)}
+        return {name: task(value, 0.001) for name, value in {**values, **free}.items()}
+
+    by_task = {"clear": gained(0.1), "faint": gained(0.029)}
+    by_task |= {f"same_{i}": gained(0.0) for i in range(11)}
+    runs = {name: {k: each[name] for k, each in by_task.items()} for name in by_task["clear"]}
+    made = Analysis(arms_with(tmp_path, runs), EvaluationConfig())
+    (found,) = made.benchmarks
+    cells = {
+        key: str(score_cell(by_arm["free"], found.adjusted_level).verdict)
+        for key, by_arm in found.final.items()
+    }
+    assert cells["clear"].endswith("better ★**") and cells["faint"].endswith("% better**")
+    assert len(made.tested) == 14  # the bounds of the two arms, too
+
+
 @rejects(
     "comparison.from_plain: [«→sum(»value.mean for value in each«→) / len(each)»", "seeds left out"
 )
@@ -166,7 +206,7 @@ def test_the_last_third_is_a_mean_over_its_budgets(tmp_path):
     cell = found.last_third["facts"]["free"]
     assert (cell.value.mean, cell.value.se, cell.relative) == pytest.approx((0.36, 0.02, 20.0))
     assert cell.verdict == "better"
-    assert len(found.compared(late=True)) == len(found.compared()) == 1
+    assert len(found.compared) == 2  # the final scores, and those of the last third
     whole = Analysis(arms_of(tmp_path / "a"), EvaluationConfig())
     assert len(whole.tested) == 3  # with that of the final bounds
     # seeds of small models may have the very same score; that alone is no evidence
@@ -208,7 +248,7 @@ def test_an_arm_is_compared_if_all_its_seeds_were_scored_alike(tmp_path):
 def test_last_thirds_of_unlike_budgets_or_of_one_are_not_compared(tmp_path):
     found = late(tmp_path / "a", {2000: 0.9, 5500: 0.9, 6500: 0.9})
     assert found.last_third["facts"]["free"].difference is None
-    assert (len(found.compared()), found.compared(late=True)) == (1, [])
+    assert len(found.compared) == 1
     base, free = late(tmp_path / "d", FREE).arms
     mixed = [Arm(arm.name, [arm.first, found.arms[1].first]) for arm in (base, free)]
     for control in (base, mixed[0]):  # the first seeds alone have the same budgets

@@ -162,7 +162,7 @@ def test_without_a_baseline_nothing_is_compared(tmp_path):
     folder = write(tmp_path, tasks)
     change(folder, "free_k3", "evaluation.json", parameters=2000)
     analysis = analysis_of(folder)
-    assert not analysis.benchmarks[0].compared()
+    assert not analysis.benchmarks[0].compared
     text = said(analysis)
     assert "nothing is compared here" in text and "Here: 1,002 parameters" in text
 
