@@ -179,6 +179,8 @@ class Compute:
     gpus_per_worker: float | None = limited(None, "a worker drives one GPU", at_least=0, at_most=1)
     strategy: Strategy = Strategy.ddp  # how several workers share a model
     max_failures: int = limited(3, at_least=0)  # lost workers or nodes that a run survives
+    # trace ten steps of each training, and print the operations that take longest
+    profile: bool = False
 
     def validate(self) -> None:
         if self.workers > 1 and self.gpus_per_worker and self.gpus_per_worker < 1:

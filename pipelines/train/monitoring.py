@@ -5,6 +5,7 @@ Nothing here changes a weight.
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from time import perf_counter
 from typing import Any
 
@@ -26,6 +27,8 @@ from pipelines.tracking.live import Tracking
 from pipelines.train.core.callbacks import CurveCallback, StepCallback
 from pipelines.train.core.module import TrainingModule
 
+# steps of a profile: some until memory and clocks have settled, then those that are traced
+SETTLING_STEPS, TRACED_STEPS, SHOWN_OPERATIONS = 10, 10, 12
 NOT_IN_BAR = ("gradient_norm", "bits_in_use", "held_out")  # of the curve: there is no room
 # held-out evaluation
 SHARE = 0.03  # of the tokens trained on since the last evaluation
@@ -36,6 +39,41 @@ TOKENS_AT_ONCE = 4096
 
 Draw = Callable[[], Tensor]
 Score = Callable[[Tensor, Tensor, Tensor, Draw], Tensor]  # sums of nats, of a batch of windows
+
+
+@dataclass(eq=False)
+class Profile(StepCallback):
+    """Traces a few steps (compute.profile): a file for chrome://tracing or ui.perfetto.dev, and a
+    table of the operations that take longest themselves, without those that they call.
+    """
+
+    path: Path
+    profiler: torch.profiler.profile | None = None
+
+    def on_train_start(self, trainer: L.Trainer, module: L.LightningModule) -> None:
+        super().on_train_start(trainer, module)
+        steps = torch.profiler.schedule(
+            wait=SETTLING_STEPS, warmup=1, active=TRACED_STEPS, repeat=1
+        )
+        self.profiler = torch.profiler.profile(schedule=steps, on_trace_ready=self.write)
+        self.profiler.start()
+
+    def on_step(self, trainer: L.Trainer) -> None:
+        if self.profiler:
+            self.profiler.step()
+
+    def write(self, profiler: torch.profiler.profile) -> None:
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        profiler.export_chrome_trace(str(self.path))
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+        table = profiler.key_averages().table(
+            sort_by=f"self_{device}_time_total", row_limit=SHOWN_OPERATIONS
+        )
+        say(f"{table}\nits steps: {self.path} (for chrome://tracing or ui.perfetto.dev)")
+
+    def on_train_end(self, trainer: L.Trainer, module: L.LightningModule) -> None:
+        if self.profiler:
+            self.profiler.stop()
 
 
 @dataclass(eq=False)

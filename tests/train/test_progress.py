@@ -1,14 +1,17 @@
 """What is shown while training goes on."""
 
+import json
 from types import SimpleNamespace
 from unittest.mock import Mock
 
 import pytest
+import torch
 
 from pipelines.artifacts.curve import CurveRow
 from pipelines.host.console import FORMAT
 from pipelines.train import monitoring
-from pipelines.train.monitoring import CollapseWarning, Progress
+from pipelines.train.monitoring import TRACED_STEPS, CollapseWarning, Profile, Progress
+from tests.support.mutants import rejects
 
 
 def row(step, kl=0.0, **others):
@@ -43,6 +46,25 @@ def test_the_bar_has_the_newest_row_and_the_newest_held_out_figure(monkeypatch):
     assert bar.update.call_count == 3 and not bar.close.called
     callback.on_exception()
     assert bar.close.call_count == 1
+
+
+@rejects("Profile.on_step: self.«profiler.step()→profiler»", "a profile without an end")
+@pytest.mark.parametrize("first", [0, 7])
+def test_ten_steps_are_traced_after_ten_of_this_process(tmp_path, capsys, first):
+    """A resumed training's, too; a training of fewer steps leaves no trace."""
+    callback = Profile(tmp_path / "logs" / "trace.json")
+    for steps, found in ((9, False), (30, True)):
+        callback.on_train_start(SimpleNamespace(global_step=first), Mock())
+        for step in range(first + 1, first + steps + 1):
+            torch.ones(8, 8).tril(step)
+            after_step(callback, step)
+        callback.on_train_end(Mock(), Mock())
+        assert callback.path.exists() == found
+    events = json.loads(callback.path.read_text())["traceEvents"]
+    names = [event.get("name") for event in events if event.get("cat") == "cpu_op"]
+    assert names.count("aten::tril") == TRACED_STEPS == 10
+    said = capsys.readouterr().err
+    assert "aten::tril" in said and str(callback.path) in said
 
 
 @pytest.mark.parametrize(

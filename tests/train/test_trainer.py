@@ -34,7 +34,7 @@ from pipelines.train.core.trainer import (
     lightning_precision,
     quiet,
 )
-from pipelines.train.monitoring import CollapseWarning, Progress
+from pipelines.train.monitoring import CollapseWarning, Profile, Progress
 from tests.support.arrivals import arrives
 from tests.support.mutants import rejects
 from tests.support.settings import smoke
@@ -183,6 +183,16 @@ class Scoring(L.Callback):
 
     def __init__(self, *given):
         self.given = given
+
+
+@arrives("compute", "profile")
+@pytest.mark.parametrize("tracked", [False, True])
+def test_a_profile_is_made_by_rank_0_if_it_is_asked_for(tracked):
+    training = make(name="baseline", tracking=Mock() if tracked else None)
+    training.spec.experiment.compute.profile = True
+    found = [each for each in training.build_callbacks(SHARDS) if isinstance(each, Profile)]
+    expected = [Path("logs/smoke/trace_baseline.json")] if tracked else []
+    assert [each.path for each in found] == expected
 
 
 @arrives("evaluation", "every_tokens")

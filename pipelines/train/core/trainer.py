@@ -34,7 +34,7 @@ from pipelines.train.core.callbacks import Checkpoints, CurveCallback, Watch, Wh
 from pipelines.train.core.module import NonFinite, TrainingModule
 from pipelines.train.core.parent import copied, start_from_parent
 from pipelines.train.core.segments import Segment, Start, find_start, row_ends, segments
-from pipelines.train.monitoring import CollapseWarning, HeldOut, Progress, held_out_steps
+from pipelines.train.monitoring import CollapseWarning, HeldOut, Profile, Progress, held_out_steps
 
 CHECKPOINT_SECONDS = 20.0
 ROWS = 150  # of the training curve, at most, but for those that end for another reason
@@ -165,6 +165,9 @@ class SegmentTraining:
             if kappa_bits is not None:
                 callbacks.append(CollapseWarning(self.tracking, curve, kappa, spec.steps))
             callbacks.append(Progress(curve, self.title, self.segment.steps))
+            if spec.experiment.compute.profile:
+                trace = Path("logs", spec.experiment.name, f"trace_{spec.name}.json")
+                callbacks.append(Profile(trace))
         # last: a checkpoint has the rows up to its step
         manifest = self.start.manifest
         callbacks.append(
