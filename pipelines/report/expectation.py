@@ -143,7 +143,8 @@ def summary(stated: Statement) -> str:
     """The statement for the terminal, one line for each outcome."""
     lines = [f"Question: {stated.question}"] if stated.question else []
     for outcome in stated.outcomes:
-        word = outcome.verdict.word.capitalize()
-        lines.append(f"Expected: {outcome.expectation}. {word}: {outcome.finding}.")
+        word = outcome.verdict.word
+        found = outcome.finding.removeprefix(f"{word}, ")  # `not decided` is both
+        lines.append(f"Expected: {outcome.expectation}. {word.capitalize()}: {found}.")
     lines += stated.record
     return "\n".join([*lines, "", ""]) if lines else ""
