@@ -177,9 +177,12 @@ class Pool:
 def pool_seeds(samples: Iterable[Sample]) -> Pool:
     """Pool the spread over seeds of one measurement; the models' means may differ."""
     repeated = [sample for sample in samples if len(sample) > 1]
-    variances = [variance(sample) for sample in repeated]
-    freedoms = [len(sample) - 1 for sample in repeated]
-    if not repeated:
+    return pool_variances([*map(variance, repeated)], [len(sample) - 1 for sample in repeated])
+
+
+def pool_variances(variances: list[float], freedoms: list[int]) -> Pool:
+    """Pool sample variances, each with its degrees of freedom."""
+    if not variances:
         return Pool(nan, 0, nan)
     squares = sum(map(mul, variances, freedoms))
     return Pool(sqrt(squares / sum(freedoms)), sum(freedoms), equal_spreads(variances, freedoms))

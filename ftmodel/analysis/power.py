@@ -14,7 +14,7 @@ from math import inf, isnan, nan, sqrt
 
 import numpy as np
 
-from ftmodel.analysis.differences import Difference, DocumentError, difference, pool_seeds
+from ftmodel.analysis.differences import Difference, DocumentError, difference, pool_variances
 
 POWER = 0.8  # the probability with which a difference is to be found
 SIMULATED = 500  # experiments; the probability is then known to ± 0.02
@@ -54,18 +54,22 @@ class Power:
 
 @cache
 def power(spreads: tuple[float, ...], seeds: int, documents: DocumentSpread | None) -> Power:
-    """Simulate experiments with ``seeds`` seeds of each model and these spreads over seeds (sample
-    standard deviations): of the model, of its baseline, then of others that may be pooled.
+    """Simulate experiments with ``seeds`` ≥ 2 seeds of each model and these spreads over seeds
+    (standard deviations): of the model, of its baseline, then of others that may be pooled.
     """
     draws = np.random.default_rng(0)
     error = documents.error_of(seeds) if documents else None
-    shape = SIMULATED, seeds, len(spreads)
-    bounds = (draws.normal(size=shape) * spreads).swapaxes(1, 2)
-    bounds[:, 0] += draws.normal(size=(SIMULATED, 1)) * (documents.error if documents else 0)
+    pair = (draws.normal(size=(SIMULATED, seeds, 2)) * spreads[:2]).swapaxes(1, 2)
+    # of the others only their variances matter: those of normal samples
+    chi_square = draws.chisquare(seeds - 1, size=(SIMULATED, len(spreads) - 2))
+    others = chi_square / (seeds - 1) * np.square(spreads[2:])
+    variances = np.hstack([pair.var(2, ddof=1), others])
+    pair[:, 0] += draws.normal(size=(SIMULATED, 1)) * (documents.error if documents else 0)
+    freedoms = [seeds - 1] * len(spreads)
     return Power(
         [
-            difference(each[0], each[1], error, pool_seeds(each if seeds > 1 else []))
-            for each in bounds.tolist()
+            difference(mine, other, error, pool_variances(each, freedoms))
+            for (mine, other), each in zip(pair.tolist(), variances.tolist(), strict=True)
         ]
     )
 

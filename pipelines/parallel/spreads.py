@@ -189,7 +189,7 @@ def power_rows(experiment: Experiment) -> Iterator[dict[str, str]]:
                 for name, each in known.items()
                 if each and family[name] == family[arm] and name not in (arm, other)
             ]
-            spreads = (mine.spread, theirs.spread, *others)
+            spreads = (mine.spread, theirs.spread, *sorted(others))  # alike arms simulate once
             scored = settled(specs[arm]).tokens
             assert isinstance(scored, int), "`settled` leaves none to the run"
             documents = mine.over_documents(scored)
