@@ -81,7 +81,7 @@ def exact_margin(scores: Tensor, other_scores: Tensor) -> float:
     its t-tests, which are too sure of few documents; 0 for other scores.
 
     It is at least the `agreement_margin`. Where each has one seed, McNemar's exact test (1947,
-    Psychometrika 12) must refuse, at 5 %, that a document that one of them passes and the other
+    Psychometrika 12) must reject, at 5 %, that a document that one of them passes and the other
     fails falls to either with the same probability.
     """
     n, seeds = scores.shape[1], (len(scores), len(other_scores))
@@ -98,8 +98,8 @@ def exact_margin(scores: Tensor, other_scores: Tensor) -> float:
 
 
 def agreement_margin(n: int) -> float:
-    """How much two rates may differ though the models agree on n documents or clusters: with 97.5 %
-    confidence each way 1 − 0.025^(1/n) (Clopper & Pearson 1934, Biometrika 26).
+    """The largest difference between two rates that agrees with no difference on any of n documents
+    or clusters: 1 − 0.025^(1/n), at 97.5 % each way (Clopper & Pearson 1934, Biometrika 26).
     """
     return float(1 - (LEVEL / 2) ** (1 / n))
 

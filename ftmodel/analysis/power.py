@@ -1,5 +1,5 @@
-"""How large a difference between two models must be for the rule to find it, and with how many
-seeds a small one is found, or shown to be small.
+"""The power of the rule: the difference between two models that given seeds detect, and the seeds
+needed to detect a small one, or to show that it is small.
 
 The rule (differences.py) is applied to simulated bounds. A model's seeds scatter normally around
 its mean, with a spread known from earlier runs; documents shift the difference by an error of their
@@ -10,11 +10,11 @@ from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
-from math import inf, isnan, nan, sqrt
+from math import inf, nan, sqrt
 
 import numpy as np
 
-from ftmodel.analysis.differences import Difference, DocumentError, difference, pool_variances
+from ftmodel.analysis.differences import DocumentError, difference, pool_variances
 
 POWER = 0.8  # the probability with which a difference is to be found
 SIMULATED = 500  # experiments; the probability is then known to ± 0.02
@@ -37,19 +37,22 @@ class DocumentSpread:
 
 @dataclass(frozen=True)
 class Power:
-    """What the rule makes of two models, by simulation, with a true difference of 0."""
+    """The rule's results on simulated experiments whose two models do not differ: (SIMULATED,)."""
 
-    simulated: Sequence[Difference]
+    mean: np.ndarray
+    threshold: np.ndarray
+    one_sided: np.ndarray
 
-    @property
-    def detectable(self) -> float:
-        """The difference that is found with probability `POWER`; NaN without an error."""
-        needed = [each.threshold - each.mean for each in self.simulated]
-        return nan if any(map(isnan, needed)) else float(np.quantile(needed, POWER))
+    def detectable(self, effect: float = 0.0) -> float:
+        """The difference that is reported as one with probability `POWER`. A difference may also be
+        called equivalent within ``effect``, which does not report it.
+        """
+        needed = np.maximum(self.threshold, effect - self.one_sided) - self.mean
+        return float(np.quantile(needed, POWER))
 
     def equivalent(self, effect: float) -> float:
-        """The probability that two equal models are called equivalent within ``effect``."""
-        return float(np.mean([abs(d.mean) + d.one_sided < effect for d in self.simulated]))
+        """The probability that the two models are called equivalent within ``effect``."""
+        return float((abs(self.mean) + self.one_sided < effect).mean())
 
 
 @cache
@@ -66,40 +69,47 @@ def power(spreads: tuple[float, ...], seeds: int, documents: DocumentSpread | No
     variances = np.hstack([pair.var(2, ddof=1), others])
     pair[:, 0] += draws.normal(size=(SIMULATED, 1)) * (documents.error if documents else 0)
     freedoms = [seeds - 1] * len(spreads)
-    return Power(
-        [
-            difference(mine, other, error, pool_variances(each, freedoms))
-            for (mine, other), each in zip(pair.tolist(), variances.tolist(), strict=True)
-        ]
+    found = [
+        difference(mine, other, error, pool_variances(each, freedoms))
+        for (mine, other), each in zip(pair.tolist(), variances.tolist(), strict=True)
+    ]
+    columns = (
+        [getattr(each, name) for each in found] for name in ("mean", "threshold", "one_sided")
     )
+    return Power(*map(np.array, columns))
 
 
 def detectable(
-    spreads: Sequence[float], seeds: int, documents: DocumentSpread | None = None
+    spreads: Sequence[float],
+    seeds: int,
+    documents: DocumentSpread | None = None,
+    effect: float = 0.0,
 ) -> float:
-    """The difference from its baseline that is found with probability `POWER`; arguments as for
-    `power`. NaN with one seed each: another seed might reverse what is found.
+    """The difference from its baseline that is reported with probability `POWER`; ``effect`` as in
+    `Power.detectable`, the rest as for `power`. NaN with one seed each, whose verdict another seed
+    might reverse.
     """
-    return power((*spreads,), seeds, documents).detectable if seeds > 1 else nan
+    return power((*spreads,), seeds, documents).detectable(effect) if seeds > 1 else nan
 
 
 def seeds_to_detect(
     effect: float, spreads: Sequence[float], documents: DocumentSpread | None = None
 ) -> float:
-    """The fewest seeds of each model that find a difference of ``effect`` with probability `POWER`;
-    infinite beyond `MAX_SEEDS`. The rule never finds a difference below the spread of a model.
+    """The fewest seeds of each model that detect a difference of ``effect`` with probability
+    `POWER`; infinite beyond `MAX_SEEDS`. No number of seeds detects a difference below a model's
+    spread so often.
     """
-    return fewest(lambda n: detectable(spreads, n, documents) <= effect)
+    return fewest_seeds(lambda n: detectable(spreads, n, documents, effect) <= effect)
 
 
 def seeds_to_equate(
     effect: float, spreads: Sequence[float], documents: DocumentSpread | None = None
 ) -> float:
     """The fewest seeds with which equal models are called equivalent with probability `POWER`."""
-    return fewest(lambda n: power((*spreads,), n, documents).equivalent(effect) >= POWER)
+    return fewest_seeds(lambda n: power((*spreads,), n, documents).equivalent(effect) >= POWER)
 
 
-def fewest(enough: Callable[[int], bool]) -> float:
-    """The smallest number of seeds, from 2, that is enough, if all larger ones are, too."""
+def fewest_seeds(enough: Callable[[int], bool]) -> float:
+    """The smallest sufficient number of seeds, at least 2; every larger one must suffice, too."""
     n = 2 + bisect_left(range(2, MAX_SEEDS + 1), True, key=enough)
     return n if n <= MAX_SEEDS else inf

@@ -29,7 +29,7 @@ def mean_and_error(totals: Tensor, sizes: Tensor | None = None) -> dict[str, flo
 
 def cluster_totals(scores: Tensor, clusters: Tensor) -> tuple[Tensor, Tensor]:
     """Totals (…, m) and sizes (m,) of m clusters of documents, from scores (…, n) and the clusters'
-    numbers (n,) from 0: with these, `mean_and_error` takes clusters as independent, not documents.
+    numbers (n,) from 0. With these `mean_and_error` takes clusters, not documents, as independent.
     """
     sizes = torch.bincount(clusters.long()).double()
     totals = torch.zeros(*scores.shape[:-1], len(sizes), dtype=torch.float64)

@@ -52,7 +52,9 @@ class SampledScore:
         }
 
 
-GOLD, CLUSTER = "gold_bpb", "cluster"  # of each document: bits per byte, its cluster's number
+# figures of each document: bits per byte of the right answer, and the number of its cluster
+GOLD = "gold_bpb"
+CLUSTER = "cluster"
 
 
 def more_key(task: str, figure: str) -> str:

@@ -10,6 +10,9 @@ GPU, speed and days; then the cost of all runs together (ftmodel/costs/). There 
 you provide utilisation and price. With --weak-scaling RUN it prints that run's speed on 1 to 256
 GPUs; a GPU's batch is the experiment's (ftmodel/costs/scaling.py).
 
+Last it prints which difference the seeds of each arm would find, and how many seeds the smallest
+effect needs, by spreads on record (`ftlab spreads`).
+
 Arguments without dashes are overrides, as for `ftlab compose`.
 """
 

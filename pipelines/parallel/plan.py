@@ -294,7 +294,7 @@ def show_power(experiment: Experiment) -> None:
     if not any(row["finds"] for row in rows):
         print(f"what seeds can show: {RECORD} has no spread of these arms yet (`ftlab spreads`)")
         return
-    print(f"\nwhat seeds can show, by {RECORD}: in bits, with probability {POWER:g}")
+    print(f"\nwhat the seeds can show, in bits, with probability {POWER:g}; spreads: {RECORD}")
     print(text_table(rows))
 
 

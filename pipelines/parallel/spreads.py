@@ -7,11 +7,12 @@ import csv
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, fields
 from io import StringIO
-from math import isinf, log, sqrt
+from math import isinf, isnan, log, sqrt
 from pathlib import Path
 from statistics import stdev
+from typing import Annotated
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import Field, PositiveInt, TypeAdapter, ValidationError
 
 from ftmodel.analysis.power import (
     MAX_SEEDS,
@@ -34,10 +35,13 @@ from pipelines.host.files import write_file
 RECORD = Path("conf/spreads.csv")
 
 
+Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
+
 @dataclass(frozen=True)
 class Spread:
-    """An arm on record. The errors over documents belong to its difference from its plain baseline,
-    which has none.
+    """An arm on record. The errors over documents belong to its difference from the plain baseline;
+    a plain baseline's row has none.
     """
 
     experiment: str
@@ -45,14 +49,14 @@ class Spread:
     model: str
     arm: str
     kappa_bits: float | None  # None: a baseline
-    trained_tokens: int
+    trained_tokens: PositiveInt
     unit: str
-    seeds: int
-    spread: float  # of the bounds over seeds, sample standard deviation
-    scored_tokens: int
-    documents: int
-    document_error: float | None = None  # without the interaction with seeds
-    interaction: float | None = None  # the standard error over documents that one seed adds
+    seeds: PositiveInt
+    spread: Amount  # of the bounds over seeds, sample standard deviation
+    scored_tokens: PositiveInt
+    documents: PositiveInt
+    document_error: Amount | None = None  # without the interaction with seeds
+    interaction: Amount | None = None  # the standard error over documents that one seed adds
 
     def over_documents(self, scored_tokens: int) -> DocumentSpread | None:
         """Errors for another number of tokens of documents of the same length."""
@@ -65,44 +69,51 @@ class Spread:
             self.interaction / sqrt(more),
         )
 
+    def over_seeds(self, scored_tokens: int, interaction: float) -> float:
+        """The spread for another number of tokens, with which the interaction in it changes."""
+        fewer = self.scored_tokens / scored_tokens
+        return sqrt(max(0.0, self.spread**2 + interaction**2 * (fewer - 1)))
+
 
 def read_record() -> list[Spread]:
-    """What is on record; nothing without the file. Raises UserError if it cannot be read."""
+    """What is on record; an empty list without the file. Raises UserError if it cannot be read."""
     if not RECORD.exists():
         return []
-    with RECORD.open(newline="") as file:
-        rows = [{k: v or None for k, v in row.items()} for row in csv.DictReader(file)]
+    mend = f"correct it, or delete {RECORD} and type `ftlab spreads` again"
     try:
+        lines = RECORD.read_text(encoding="utf-8").splitlines()
+        rows = [{k: v or None for k, v in row.items()} for row in csv.DictReader(lines)]
         return TypeAdapter(list[Spread]).validate_python(rows)
     except ValidationError as error:
         first = error.errors()[0]
         row, *key = first["loc"]
         where = f"line {int(row) + 2}, {'.'.join(map(str, key))}"
-        raise UserError(f"{RECORD}, {where}: {first['msg']}; git has an earlier version") from None
+        raise UserError(f"{RECORD}, {where}: {first['msg']}; {mend}") from None
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise UserError(f"{RECORD}: {error}; {mend}") from None
 
 
 def spread_of(arm: Arm, arms: list[Arm], experiment: str) -> Spread:
-    """The row of a finished arm with several seeds, which is one of ``arms`` on its data."""
+    """The row of a finished arm with several seeds; ``arms`` are all arms on its data."""
     plain = next((other for other in controls(arm, arms) if other.plain), None)
     error = interaction = None
-    if plain:
-        found = over_documents(arm, plain, arm.unit)
+    if plain and not isnan((found := over_documents(arm, plain, arm.unit)).error):
         error = sqrt(max(0.0, found.error**2 - found.interaction))
         interaction = sqrt(found.interaction / (1 / len(arm.runs) + 1 / len(plain.runs)))
     return Spread(
-        experiment,
-        arm.run.data,
-        arm.run.model,
-        arm.name,
-        arm.run.kappa_bits,
-        arm.trained_tokens,
-        arm.unit,
-        len(arm.runs),
-        stdev(arm.bounds()),
-        arm.first.evaluation.tokens,
-        arm.first.evaluation.documents,
-        error,
-        interaction,
+        experiment=experiment,
+        data=arm.run.data,
+        model=arm.run.model,
+        arm=arm.name,
+        kappa_bits=arm.run.kappa_bits,
+        trained_tokens=arm.trained_tokens,
+        unit=arm.unit,
+        seeds=len(arm.runs),
+        spread=stdev(arm.bounds()),
+        scored_tokens=arm.first.evaluation.tokens,
+        documents=arm.first.evaluation.documents,
+        document_error=error,
+        interaction=interaction,
     )
 
 
@@ -117,24 +128,24 @@ def keep_spreads() -> None:
         if len(arm.runs) > 1
     ]
     if not new:
-        raise UserError(f"{experiment.name}: no arm has a second seed, so it has no spread")
+        raise UserError(f"{experiment.name}: no arm has several seeds, so no spread is known")
     others = [each for each in read_record() if each.experiment != experiment.name]
     text = StringIO()
     writer = csv.DictWriter(text, [each.name for each in fields(Spread)], lineterminator="\n")
     writer.writeheader()
     for each in (*others, *new):
-        rounded = {
-            k: float(f"{v:.3g}") if isinstance(v, float) else v for k, v in asdict(each).items()
-        }
-        writer.writerow(rounded)
+        row = asdict(each)
+        for name in ("spread", "document_error", "interaction"):
+            row[name] = None if row[name] is None else f"{row[name]:.3g}"
+        writer.writerow(row)
     write_file(RECORD, text.getvalue())
-    print(f"{RECORD}: {len(new)} arms of {experiment.name}; `ftlab plan` uses them")
+    print(f"{RECORD}: of {experiment.name} {', '.join(each.arm for each in new)}")
 
 
 def on_record(spec: RunSpec, arm: str, record: list[Spread]) -> Spread | None:
-    """The spread to expect of an arm: one of the same data and model, of the same name or else κ
-    if there is one, trained on about as many tokens. A baseline does not stand for a Free
-    Transformer, nor the other way round.
+    """The spread to expect of an arm: of one with the same data and model, preferably with the same
+    κ, then with the same name, then with the closest number of tokens. A baseline does not stand
+    for a Free Transformer, nor the other way round.
     """
     run = spec.run
     alike = [
@@ -146,8 +157,8 @@ def on_record(spec: RunSpec, arm: str, record: list[Spread]) -> Spread | None:
     return min(
         alike,
         key=lambda each: (
-            each.arm != arm,
             each.kappa_bits != run.kappa_bits,
+            each.arm != arm,
             abs(log(each.trained_tokens / run.tokens)),
         ),
         default=None,
@@ -174,33 +185,37 @@ def power_rows(experiment: Experiment) -> Iterator[dict[str, str]]:
         mine, theirs = known[arm], known[other]
         effect = stated.get((arm, other)) or experiment.smallest_effect
         row = {
-            "arm, beside": f"{arm}, {other}",
+            "arm, compared with": f"{arm}, {other}",
             "seeds": str(seeds),
             "spreads": "not on record",
-            "recorded": "",
+            "recorded as": "",
             "finds": "",
             "effect": "–" if effect is None else f"{effect:g}",
             "seeds to find it": "",
-            "to rule it out": "",
+            "seeds to rule it out": "",
         }
         if mine and theirs:
+            # null: all held-out tokens, as many as were recorded
+            scored = settled(specs[arm]).tokens or mine.scored_tokens
+            assert isinstance(scored, int), "`settled` leaves none to the run"
+            documents = mine.over_documents(scored) or theirs.over_documents(scored)
+            interaction = mine.interaction or theirs.interaction or 0.0
+            pair = [each.over_seeds(scored, interaction) for each in (mine, theirs)]
             others = [
-                each.spread
+                each.over_seeds(scored, interaction)
                 for name, each in known.items()
                 if each and family[name] == family[arm] and name not in (arm, other)
             ]
-            spreads = (mine.spread, theirs.spread, *sorted(others))  # alike arms simulate once
-            scored = settled(specs[arm]).tokens
-            assert isinstance(scored, int), "`settled` leaves none to the run"
-            documents = mine.over_documents(scored)
-            row["spreads"] = f"{mine.spread:.2g}, {theirs.spread:.2g}"
-            row["recorded"] = f"{mine.experiment}/{mine.arm}"
-            row["finds"] = f"{detectable(spreads, seeds, documents):.2g}" if seeds > 1 else "–"
+            spreads = (*pair, *sorted(others))  # so that alike arms are simulated once
+            found = detectable(spreads, seeds, documents, effect or 0.0)
+            row["spreads"] = f"{pair[0]:.2g}, {pair[1]:.2g}"
+            row["recorded as"] = f"{mine.experiment}/{mine.arm}, {theirs.experiment}/{theirs.arm}"
+            row["finds"] = "–" if isnan(found) else f"{found:.2g}"
             if effect is not None:
-                row["seeds to find it"] = count(seeds_to_detect(effect, spreads, documents))
-                row["to rule it out"] = count(seeds_to_equate(effect, spreads, documents))
+                row["seeds to find it"] = in_words(seeds_to_detect(effect, spreads, documents))
+                row["seeds to rule it out"] = in_words(seeds_to_equate(effect, spreads, documents))
         yield row
 
 
-def count(seeds: float) -> str:
+def in_words(seeds: float) -> str:
     return f"over {MAX_SEEDS}" if isinf(seeds) else f"{seeds:g}"

@@ -22,7 +22,12 @@ from math import hypot, log, nan
 
 import torch
 
-from ftmodel.analysis.differences import DocumentError, agreement_margin, document_error
+from ftmodel.analysis.differences import (
+    DocumentError,
+    agreement_margin,
+    document_error,
+    exact_margin,
+)
 from ftmodel.analysis.statistics import cluster_totals, wilson
 from pipelines.artifacts.result_files import in_last_third, late_tokens
 from pipelines.artifacts.results import Estimate
@@ -378,9 +383,9 @@ def score_error(task: Task, seeds: list[SeedScore], others: list[SeedScore]) -> 
     )
     if seeds[0].clusters:
         clusters = torch.tensor(seeds[0].clusters)
-        passes = bool(((first == first**2) & (second == second**2)).all())  # 0 or 1
+        exact = exact_margin(first, second)
         (first, sizes), (second, _) = (cluster_totals(each, clusters) for each in (first, second))
-        exact = agreement_margin(len(sizes)) if passes else 0.0
+        exact = max(exact, agreement_margin(len(sizes))) if exact else 0.0
         return replace(document_error(first, second, sizes), exact=exact)
     return document_error(first, second)
 
@@ -461,10 +466,10 @@ def sampled(arms: list[Arm], task: Task, sampling: Sampling, n: int, figure: str
 
     def score(arm: Arm, run: RunResults) -> SeedScore | None:
         way = sampling if arm.samples_noise else replace(sampling, varied=Varied.tokens)
-        documents = run.suite_scores.get(sampled_key(task.key, way, figure), [])
+        documents = documents_of(run, sampled_key(task.key, way, figure), task.key)
         for each in sampled_scores(run, task):
             if each.sampling == way and each.samples == n and figure in each.figures():
-                return SeedScore(estimate_of(each.figures()[figure]), documents)
+                return SeedScore(estimate_of(each.figures()[figure]), *documents)
         return None
 
     return measured(arms, task, score)

@@ -9,19 +9,25 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-import torch
 from lm_eval.api.instance import Instance
 from lm_eval.api.model import LM
 from lm_eval.api.registry import get_metric
 from lm_eval.api.task import ConfigurableTask
 
-from ftmodel.analysis.statistics import mean_and_error, pass_at_k
-from pipelines.artifacts.suite_results import SampledScore, Sampling, TaskScore, Varied
+from ftmodel.analysis.statistics import pass_at_k
+from pipelines.artifacts.suite_results import SampledScore, Sampling, Varied
 from pipelines.config.schema import PassAtK, Suite, SuiteTask
 from pipelines.host.errors import UserError
 from pipelines.suite.documents import has_own_scoring, options
 from pipelines.suite.lm import FreeTransformerLM
-from pipelines.suite.tasks import LoggedSample, as_logged, prepare, run
+from pipelines.suite.tasks import (
+    LoggedSample,
+    as_logged,
+    cluster_numbers,
+    over_documents,
+    prepare,
+    run,
+)
 
 
 class SampledOutcome(NamedTuple):
@@ -100,7 +106,8 @@ def run_sampled(
         by_answer.append(scored)
     samples = [together(answers) for answers in zip(*by_answer, strict=True)]
     documents = by_figure(samples, metric, suite.pass_at_k, equal_answers(task, metric))
-    scores = {figure: mean_score(values) for figure, values in documents.items()}
+    clusters = cluster_numbers(spec, samples)
+    scores = {figure: over_documents(values, clusters) for figure, values in documents.items()}
     pass_at = {k: scores[f"pass_at_{k}"] for k in suite.pass_at_k.k}
     score = SampledScore(sampling, n, pass_at, scores["distinct"], seconds)
     return SampledOutcome(score, documents, as_logged(samples))
@@ -170,9 +177,3 @@ def program_text(text: str) -> str:
     """A program without blank lines, comment lines and trailing spaces."""
     lines = (line.rstrip() for line in text.splitlines())
     return "\n".join(line for line in lines if not re.fullmatch(r"\s*(#.*)?", line))
-
-
-def mean_score(values: list[float]) -> TaskScore:
-    """The mean over documents, and its error."""
-    estimate = mean_and_error(torch.tensor(values, dtype=torch.float64))
-    return TaskScore(estimate["mean"], estimate["se"] if len(values) > 1 else None)

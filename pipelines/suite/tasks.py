@@ -11,7 +11,7 @@ PASSED or the failure's name.
 
 import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 from math import hypot, isclose, isfinite, isnan, log
@@ -165,6 +165,8 @@ def prepare(name: str, spec: SuiteTask, suite: Suite) -> dict[str, Any]:
     configure(name, spec, loaded, suite.seed)
     for task in loaded["tasks"].values():
         documents.check_documents(task, suite.limit)
+        if spec.cluster is not None:
+            check_clusters(name, spec.cluster, task, suite.limit)
     return loaded
 
 
@@ -212,20 +214,23 @@ def run_task(lm: FreeTransformerLM, name: str, spec: SuiteTask, suite: Suite) ->
     if not isfinite(result.value):
         raise UserError(f"task {top}: its {metric} is {result.value}")
     scores = document_scores(metric, result.value, samples) if whole else None
-    more = dict[str, list[float]]()
-    if spec.cluster is not None:
-        more[CLUSTER] = clusters(name, spec.cluster, samples)
-        count = len({*more[CLUSTER]})
-        error = over_documents(scores, more).se if scores else None
-        result = replace(result, clusters=count, se=error)
+    more = cluster_numbers(spec, samples) if whole else {}
+    if more:
+        if scores is None:
+            raise UserError(
+                f"suite.tasks.{name}.cluster: {metric} is no mean of its documents' scores, so it "
+                "has no error over clusters"
+            )
+        error = over_documents(scores, more).se
+        result = replace(result, clusters=len({*more[CLUSTER]}), se=error)
     if whole and (gold := gold_bits_per_byte(lm, tasks, samples)):
-        more[GOLD] = gold
         result = replace(result, gold_bpb=over_documents(gold, more))
+        more[GOLD] = gold
     return Outcome(result, scores, as_logged(filtered), more)
 
 
 def over_documents(scores: list[float], more: Mapping[str, list[float]]) -> TaskScore:
-    """Mean and error over documents, or over their clusters."""
+    """Mean and error over documents, or over their clusters, if ``more`` has them."""
     totals, sizes = torch.tensor(scores, dtype=torch.float64), None
     if CLUSTER in more:
         totals, sizes = cluster_totals(totals, torch.tensor(more[CLUSTER]))
@@ -233,15 +238,26 @@ def over_documents(scores: list[float], more: Mapping[str, list[float]]) -> Task
     return TaskScore(found["mean"], None if isnan(found["se"]) else found["se"])
 
 
-def clusters(name: str, field: str, samples: list[LoggedSample]) -> list[float]:
-    """The number of each document's cluster: one of its task with the same value of ``field``."""
+def cluster_numbers(spec: SuiteTask, samples: Sequence[LoggedSample]) -> dict[str, list[float]]:
+    """The number of each document's cluster, from 0, as figures of documents; {} without
+    ``spec.cluster``. Documents of one task with the same value of this field share a cluster; one
+    without a value has a cluster of its own.
+    """
+    if spec.cluster is None:
+        return {}
     keys = []
-    for sample in samples:
-        if field not in sample["doc"]:
-            raise UserError(f"suite.tasks.{name}.cluster: {not_one_of(field, sample['doc'])}")
-        keys.append((sample["task"], repr(sample["doc"][field])))
+    for i, sample in enumerate(samples):
+        value = sample["doc"][spec.cluster]
+        keys.append((sample.get("task"), i if value in (None, "") else repr(value)))
     numbers = {key: float(i) for i, key in enumerate(dict.fromkeys(keys))}
-    return [numbers[key] for key in keys]
+    return {CLUSTER: [numbers[key] for key in keys]}
+
+
+def check_clusters(name: str, field: str, task: Any, limit: int | None) -> None:
+    """Raise UserError if a document of the entry ``name`` lacks the field of its cluster."""
+    for _, doc in task.doc_iterator(limit=limit):
+        if field not in doc:
+            raise UserError(f"suite.tasks.{name}.cluster: {not_one_of(field, doc)}")
 
 
 def gold_bits_per_byte(

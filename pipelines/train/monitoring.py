@@ -27,8 +27,10 @@ from pipelines.tracking.live import Tracking
 from pipelines.train.core.callbacks import CurveCallback, StepCallback
 from pipelines.train.core.module import TrainingModule
 
-# steps of a profile: some until memory and clocks have settled, then those that are traced
-SETTLING_STEPS, TRACED_STEPS, SHOWN_OPERATIONS = 10, 10, 12
+# a profile's steps: until memory and clocks have settled and the profiler is warm; that are traced
+SETTLING_STEPS = 9
+TRACED_STEPS = 10
+SHOWN_OPERATIONS = 12
 NOT_IN_BAR = ("gradient_norm", "bits_in_use", "held_out")  # of the curve: there is no room
 # held-out evaluation
 SHARE = 0.03  # of the tokens trained on since the last evaluation
@@ -44,7 +46,7 @@ Score = Callable[[Tensor, Tensor, Tensor, Draw], Tensor]  # sums of nats, of a b
 @dataclass(eq=False)
 class Profile(StepCallback):
     """Traces a few steps (compute.profile): a file for chrome://tracing or ui.perfetto.dev, and a
-    table of the operations that take longest themselves, without those that they call.
+    table of the operations with the most self time.
     """
 
     path: Path
@@ -69,11 +71,15 @@ class Profile(StepCallback):
         table = profiler.key_averages().table(
             sort_by=f"self_{device}_time_total", row_limit=SHOWN_OPERATIONS
         )
-        say(f"{table}\nits steps: {self.path} (for chrome://tracing or ui.perfetto.dev)")
+        say(f"{table}\ntrace: {self.path} (for chrome://tracing or ui.perfetto.dev)")
 
-    def on_train_end(self, trainer: L.Trainer, module: L.LightningModule) -> None:
+    def on_train_end(self, *_: Any) -> None:
         if self.profiler:
             self.profiler.stop()
+            self.profiler = None
+
+    def on_exception(self, *_: Any) -> None:
+        self.on_train_end()
 
 
 @dataclass(eq=False)

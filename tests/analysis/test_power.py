@@ -46,7 +46,8 @@ def verdicts(spreads, seeds, delta, documents=None, effect=None, experiments=300
     return found
 
 
-@rejects("Power.detectable: «each.threshold - each.mean→each.threshold»", "noise left out of power")
+@rejects("Power.detectable: effect - self.one_sided)« - self.mean→»", "noise left out of power")
+@rejects("Power.detectable: «effect→0» - self", "differences that are called equivalent count")
 @rejects("power.power: np.«square→sqrt»(spreads", "spreads for variances of other arms")
 @pytest.mark.parametrize(
     ("spreads", "seeds", "documents"),
@@ -67,6 +68,13 @@ def test_the_interaction_is_that_of_both_models():
     assert error.freedom == 39
 
 
+def test_a_difference_below_the_smallest_effect_is_called_equivalent_and_not_found():
+    plain, with_effect = (detectable((0.01, 0.01), 5, effect=effect) for effect in (0.0, 0.1))
+    assert plain < 0.05 < with_effect
+    found = verdicts((0.01, 0.01), 5, with_effect, effect=0.1)
+    assert found.count("higher") / 300 == pytest.approx(0.8, abs=0.09)
+
+
 def test_by_documents_alone_it_is_that_of_a_t_test():
     documents = DocumentSpread(12, error=0.01, interaction=0.0)
     shift = brentq(lambda shift: nct.sf(t.ppf(0.975, 11), 11, shift) - 0.8, 0, 10)
@@ -74,7 +82,7 @@ def test_by_documents_alone_it_is_that_of_a_t_test():
     assert detectable((0.0, 0.0), 3, documents) == pytest.approx(0.01 * shift, rel=0.08)
 
 
-@rejects("Power.equivalent: «d.one_sided→d.margin»", "equivalence by the two-sided margin in power")
+@rejects('power.power: "«one_sided→margin»")', "equivalence by the two-sided margin in power")
 def test_equal_models_are_called_equivalent_from_the_promised_number_of_seeds_on():
     n = int(seeds_to_equate(1.2, (1.0, 1.0)))
     chances = [power((1.0, 1.0), seeds, None).equivalent(1.2) for seeds in (n - 1, n)]

@@ -12,7 +12,7 @@ from pipelines.artifacts.run_spec import RunSpec
 from pipelines.evaluate.work import settled
 from pipelines.host.errors import UserError
 from pipelines.parallel import spreads
-from pipelines.parallel.spreads import RECORD, Spread, count, on_record, power_rows, read_record
+from pipelines.parallel.spreads import RECORD, Spread, in_words, on_record, power_rows, read_record
 from tests.compare.made_up import baseline, free_transformer
 from tests.support.mutants import rejects
 from tests.support.settings import composed_by_hydra as composed
@@ -73,19 +73,19 @@ def kept(monkeypatch, experiment, arms):
 def test_a_finished_experiment_is_kept_in_place_of_its_earlier_rows(monkeypatch, capsys):
     effect = 2 * torch.linspace(-1, 1, DOCUMENTS)
     plain = with_documents(baseline("plain", 1.0, 1.2), 0.2, 0 * effect)
-    free = with_documents(free_transformer("free", 1.1, 1.4, 1.2, kappa=0.25), 0.2, effect)
+    free = with_documents(free_transformer("free", 1.1, 1.4, 1.2, kappa=1 / 64), 0.2, effect)
     alone = with_documents(free_transformer("alone", 1.3, kappa=2.0), 0.2, effect)
     kept(monkeypatch, "other", [plain])
     kept(monkeypatch, "mine", [plain, free])
     kept(monkeypatch, "mine", [plain, free, alone])
-    assert "2 arms of mine" in capsys.readouterr().out
+    assert "of mine plain, free\n" in capsys.readouterr().out
     rows = read_record()
     assert [(row.experiment, row.arm) for row in rows] == [
         ("other", "plain"), ("mine", "plain"), ("mine", "free")
     ]  # fmt: skip
     assert (rows[1].kappa_bits, rows[1].document_error, rows[1].interaction) == (None, None, None)
     row = rows[2]
-    assert (row.data, row.model, row.kappa_bits, row.seeds) == ("text", "small", 0.25, 3)
+    assert (row.data, row.model, row.kappa_bits, row.seeds) == ("text", "small", 1 / 64, 3)
     assert (row.documents, row.scored_tokens, row.trained_tokens) == (DOCUMENTS, DOCUMENTS, 5000)
     assert row.spread == pytest.approx(stdev([1.1, 1.4, 1.2]), rel=1e-2)
     # by the closed forms of residuals that were drawn for each seed and document
@@ -94,7 +94,7 @@ def test_a_finished_experiment_is_kept_in_place_of_its_earlier_rows(monkeypatch,
 
 
 def test_without_a_second_seed_there_is_nothing_to_keep(monkeypatch):
-    with pytest.raises(UserError, match="mine: no arm has a second seed"):
+    with pytest.raises(UserError, match="mine: no arm has several seeds"):
         kept(monkeypatch, "mine", [with_documents(baseline("plain", 1.0), 0.1, 0.0)])
     assert read_record() == [] and not RECORD.exists()
 
@@ -119,10 +119,19 @@ def test_the_closest_arm_on_record_stands_for_a_planned_one():
         (other_kappa, [other_kappa]),
         (same_kappa, [other_kappa, same_kappa]),
         (named, [other_kappa, same_kappa, named]),
+        (same_kappa, [replace(FREE, kappa_bits=1.0), same_kappa]),
     ):
         assert on_record(spec, "free_k1_2", [*strangers, *rows]) == expected
     longer = replace(FREE, trained_tokens=4_000_000)
     assert on_record(spec, "free_k1_2", [longer, FREE]) == FREE
+
+
+@rejects("Spread.over_seeds: «(fewer - 1)→fewer»", "the interaction twice")
+def test_a_spread_contains_the_interaction_of_the_tokens_that_were_scored():
+    """Four times as many tokens: a quarter of its square; the rest of the spread stays."""
+    rest = FREE.spread**2 - 0.004**2
+    assert FREE.over_seeds(4 * FREE.scored_tokens, 0.004) ** 2 == pytest.approx(rest + 0.002**2)
+    assert FREE.over_seeds(FREE.scored_tokens, 0.004) == pytest.approx(FREE.spread)
 
 
 @rejects(
@@ -143,16 +152,38 @@ def test_each_comparison_is_judged_by_the_spreads_of_its_family(monkeypatch):
     experiment = composed("experiment=ten_seeds_text", "seeds=[0,1,2]", expected)
     rows = [*power_rows(experiment)]
     pairs = ["free_k1_2, baseline", "free_k1, baseline", "free_k1, free_k1_2"]
-    assert [row["arm, beside"] for row in rows] == pairs
+    assert [row["arm, compared with"] for row in rows] == pairs
     assert [row["effect"] for row in rows] == ["0.01", "0.01", "0.05"]
     assert {row["seeds"] for row in rows} == {"3"}
     scored = settled(RunSpec(experiment, "free_k1_2_s0")).tokens
     assert scored == FREE.scored_tokens
     given = (0.009, 0.004, 0.02), 3, FREE.over_documents(scored)
-    assert rows[0]["finds"] == f"{detectable(*given):.2g}"
+    assert rows[0]["finds"] == f"{detectable(*given, effect=0.01):.2g}"
     needed = [find(0.01, given[0], given[2]) for find in (seeds_to_detect, seeds_to_equate)]
-    assert [rows[0]["seeds to find it"], rows[0]["to rule it out"]] == [*map(count, needed)]
+    assert [rows[0]["seeds to find it"], rows[0]["seeds to rule it out"]] == [
+        *map(in_words, needed)
+    ]
     assert rows[1]["seeds to find it"] == "over 40"  # its spread is twice the effect
+
+
+def test_all_held_out_tokens_are_as_many_as_were_recorded(monkeypatch):
+    monkeypatch.setattr(spreads, "read_record", lambda: [BASELINE, FREE])
+    found = [
+        next(power_rows(composed("experiment=ten_seeds_text", f"evaluation.tokens={tokens}")))
+        for tokens in ("null", FREE.scored_tokens)
+    ]
+    assert found[0] == found[1] and found[0]["finds"]
+
+
+def test_a_baseline_expected_to_differ_has_the_errors_of_the_other_arm(monkeypatch):
+    monkeypatch.setattr(spreads, "read_record", lambda: [BASELINE, FREE])
+    expected = "expectation=[{arm: baseline, than: free_k1_2, bound: higher}]"
+    first, *_, last = power_rows(composed("experiment=ten_seeds_text", expected))
+    assert (first["arm, compared with"], last["arm, compared with"]) == (
+        "free_k1_2, baseline",
+        "baseline, free_k1_2",
+    )
+    assert float(last["finds"]) == pytest.approx(float(first["finds"]), rel=0.15)
 
 
 def test_what_is_not_on_record_is_said(monkeypatch):

@@ -15,13 +15,12 @@ from pipelines.config.schema import PassAtK
 from pipelines.host.errors import UserError
 from pipelines.suite import benchmark_data, pass_at_k
 from pipelines.suite.pass_at_k import (
-    mean_score,
     program_text,
     run_sampled,
     samplings,
 )
 from pipelines.suite.task_index import check_file
-from pipelines.suite.tasks import run_task
+from pipelines.suite.tasks import over_documents, run_task
 from tests.support.arrivals import arrives
 from tests.support.benchmark_models import Scripted, documents, entry, settings
 from tests.support.mutants import rejects
@@ -249,8 +248,8 @@ def test_several_tasks_or_one_that_is_a_program_are_refused(monkeypatch, kinds):
 
 
 def test_one_document_has_no_error():
-    assert mean_score([0.25]) == TaskScore(0.25, None)
-    assert mean_score([0.0, 1.0]) == TaskScore(0.5, pytest.approx(0.5))
+    assert over_documents([0.25], {}) == TaskScore(0.25, None)
+    assert over_documents([0.0, 1.0], {}) == TaskScore(0.5, pytest.approx(0.5))
 
 
 def test_a_score_between_right_and_wrong_is_refused(monkeypatch):

@@ -15,7 +15,7 @@ from pipelines.host.errors import UserError
 from pipelines.report.benchmarks import paper_name, read_tables
 from pipelines.suite import benchmark_data, task_index, tasks
 from pipelines.suite.task_index import check_file, check_names
-from pipelines.suite.tasks import Skipped, run_task
+from pipelines.suite.tasks import Skipped, cluster_numbers, run_task
 from tests.support.arrivals import arrives
 from tests.support.benchmark_models import (
     Scripted,
@@ -140,11 +140,12 @@ def test_bits_per_byte_of_right_answers(sandbox):
         assert result.gold_bpb.se == pytest.approx(np.std(expected, ddof=1) / math.sqrt(len(pairs)))
     result, *_, more = run_task(Scripted(), "passages", MINI["passages"], settings())
     assert result.gold_bpb is None and more == {}
+    with pytest.raises(UserError, match="bits_per_byte is no mean of its documents"):
+        run_task(Scripted(), "passages", replace(MINI["passages"], cluster="text"), settings())
 
 
 @arrives("suite_task", "cluster")
 @rejects("tasks.over_documents: «CLUSTER in more→False»", "errors over documents of few clusters")
-@rejects('tasks.clusters: (sample[«"task"→"filter"»], repr', "clusters across tasks")
 def test_errors_are_over_clusters_of_documents(given):
     """Three copies of each of two prompts tell no more than the two."""
     given(**choice_docs(*[("a", "b"), ("c", "d")] * 3))
@@ -156,8 +157,19 @@ def test_errors_are_over_clusters_of_documents(given):
     assert result.se == pytest.approx(0.5)  # of 1 and 0: the standard deviation ÷ √2
     gold = more["gold_bpb"][:2]
     assert result.gold_bpb.se == pytest.approx(abs(gold[0] - gold[1]) / 2)
+    model.pairs = []
     with pytest.raises(UserError, match="cluster: 'passage' is not one of"):
         run_task(model, "x", replace(spec, cluster="passage"), settings())
+    assert model.pairs == []  # before anything is asked
+
+
+@rejects('tasks.cluster_numbers: (None, ""«) else→, 0) else»', "no value as one cluster")
+def test_documents_without_a_value_are_clusters_of_their_own():
+    spec = replace(CHOICE, cluster="of")
+    samples = [{"task": "t", "doc": {"of": value}} for value in ("a", None, "a", "", 0, None, 0)]
+    assert cluster_numbers(spec, samples) == {"cluster": [0, 1, 0, 2, 3, 4, 3]}
+    others = [{**samples[0], "task": "u"}]
+    assert cluster_numbers(spec, samples[:1] + others) == {"cluster": [0, 1]}
 
 
 def choice_docs(*choices):

@@ -191,7 +191,7 @@ def test_a_profile_is_made_by_rank_0_if_it_is_asked_for(tracked):
     training = make(name="baseline", tracking=Mock() if tracked else None)
     training.spec.experiment.compute.profile = True
     found = [each for each in training.build_callbacks(SHARDS) if isinstance(each, Profile)]
-    expected = [Path("logs/smoke/trace_baseline.json")] if tracked else []
+    expected = [Path("logs/smoke/trace_baseline_10400.json")] if tracked else []
     assert [each.path for each in found] == expected
 
 

@@ -88,8 +88,8 @@ def suite_words(families: list[Benchmarks]) -> str:
         parts = [key for suite in suites for key, task in suite.tasks.items() if task.subtasks]
         said += f" (of {listed(dict.fromkeys(parts))}: of each part)" if parts else ""
     return (
-        f"{said}. ± is one standard error over documents. In parentheses: the 95 % interval of a "
-        "rate of documents (Wilson)."
+        f"{said}. ± is one standard error over documents, or over clusters of them. In "
+        "parentheses: the 95 % interval of a rate of documents (Wilson)."
     )
 
 

@@ -166,8 +166,8 @@ class SegmentTraining:
                 callbacks.append(CollapseWarning(self.tracking, curve, kappa, spec.steps))
             callbacks.append(Progress(curve, self.title, self.segment.steps))
             if spec.experiment.compute.profile:
-                trace = Path("logs", spec.experiment.name, f"trace_{spec.name}.json")
-                callbacks.append(Profile(trace))
+                trace = f"trace_{spec.name}_{self.segment.budget.listed}.json"
+                callbacks.append(Profile(Path("logs", spec.experiment.name, trace)))
         # last: a checkpoint has the rows up to its step
         manifest = self.start.manifest
         callbacks.append(

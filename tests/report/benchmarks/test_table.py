@@ -117,6 +117,14 @@ def test_documents_of_a_cluster_count_as_one(tmp_path):
     found = final["few"]["free"].difference
     assert found.documents == pytest.approx(stdev([1.0, 0.0]) / sqrt(2))
     assert (found.margin, found.verdict) == (pytest.approx(margin(0.5, 1)), "not decided")
+    alone = {name: [float(i) for i in range(8)] for name in stored}
+    five = {"base": [0.0] * 8, "free": [1.0] * 5 + [0.0] * 3}  # McNemar needs six of six
+    pair = {
+        "base": task(0, 0, documents=8, clusters=8),
+        "free": task(0.625, 0.18, documents=8, clusters=8),
+    }
+    strict = scored(tmp_path / "strict", {"few": pair}, {"few": five, "few/cluster": alone})
+    assert strict["few"]["free"].difference.margin == pytest.approx(6 / 8)
     cells = [str(score_cell(each)) for each in final["few"].values()]
     assert cells[0] == "0.500 ± 0.500"
     assert cells[1].startswith("1.000 (0.342 to 1.000)")  # Wilson's, of two
