@@ -271,8 +271,8 @@ class SuiteTask:
     metric: str | None = None  # name of the metric in the report; null: lm_eval's
     # examples in the prompt; null: as many as the task says
     shots: int | None = limited(None, at_least=0)
-    # a field of its documents: errors take those with the same value, such as the questions on one
-    # passage, as one; null: documents are independent
+    # a field of its documents; those with the same value, such as the questions on one passage,
+    # count as one in errors; null: documents are independent
     cluster: str | None = None
 
     @property
