@@ -14,10 +14,11 @@ from pipelines.artifacts.run_spec import RunSpec
 from pipelines.config.schema import Optim
 from pipelines.evaluate.work import expected_passes
 from pipelines.host.errors import UserError
-from pipelines.parallel import plan, trial
+from pipelines.parallel import plan, spreads, trial
 from pipelines.parallel.plan import Assumptions, RunPlan, format_days, gib, short_number
 from pipelines.parallel.screen import duration
 from tests import ROOT
+from tests.parallel.test_spreads import BASELINE, FREE
 from tests.support.arrivals import arrives
 from tests.support.commands import call
 from tests.support.mutants import rejects
@@ -31,6 +32,7 @@ GIB = 2**30
 @pytest.fixture(autouse=True)
 def in_root(monkeypatch):
     monkeypatch.chdir(ROOT)
+    monkeypatch.setattr(spreads, "read_record", list)  # not the working tree's
 
 
 @pytest.fixture
@@ -166,6 +168,18 @@ def test_seeds_of_an_arm_share_a_line_and_all_runs_are_summed_up(printed):
     assert flops == pytest.approx(sum(run.flops for run in runs), rel=1e-3)
     assert days == pytest.approx(sum(run.days for run in runs), rel=0.05)
     assert cost == pytest.approx(sum(run.cost for run in runs), abs=1)
+
+
+def test_what_seeds_can_show_is_printed_where_spreads_are_on_record(printed, monkeypatch):
+    overrides = ("experiment=ten_seeds_text", "seeds=[0,1]", "--mfu", "0.4")
+    assert printed(*overrides).splitlines()[-1] == (
+        "what seeds can show: conf/spreads.csv has no spread of these arms yet (`ftlab spreads`)"
+    )
+    monkeypatch.setattr(spreads, "read_record", lambda: [BASELINE, FREE])
+    *_, heads, first, second = printed(*overrides).splitlines()
+    assert heads.startswith("arm, compared with") and heads.endswith("seeds to rule it out")
+    assert first.startswith("free_k1_2, baseline") and second.startswith("free_k1, baseline")
+    assert "old/free_k1_2, old/baseline" in second  # the only Free Transformer on record
 
 
 def test_the_time_of_the_data_follows_from_the_largest_run(printed):

@@ -74,7 +74,10 @@ def test_each_way_is_set_against_the_baselines_tokens_at_the_same_temperature(tm
     assert len(found.compared) == 6
 
 
-@rejects("benchmarks.sampled: documents_of(run, sampled_key(«task.key→figure»,", "pass@k judged by two samples of prompts")
+@rejects(
+    "benchmarks.sampled: documents_of(run, sampled_key(«task.key→figure»,",
+    "pass@k judged by two samples of prompts",
+)
 def test_the_error_is_of_differences_prompt_by_prompt_where_these_are_stored(tmp_path):
     wide = [0.0, 1.0] * 50
     near = [value + 0.001 * (i % 4 < 2) for i, value in enumerate(wide)]
