@@ -57,7 +57,7 @@ GOLD = "gold_bpb"
 CLUSTER = "cluster"
 
 
-def more_key(task: str, figure: str) -> str:
+def document_key(task: str, figure: str) -> str:
     """The key in suite_scores.json of another figure of a task's documents: GOLD or CLUSTER."""
     return f"{task}/{figure}"
 
@@ -91,7 +91,7 @@ class TaskResult(TaskScore):
         """Scores beside the task's own, by their keys in suite_scores.json; ``name`` is the task's
         in the suite.
         """
-        gold = {more_key(name, GOLD): self.gold_bpb} if self.gold_bpb else {}
+        gold = {document_key(name, GOLD): self.gold_bpb} if self.gold_bpb else {}
         return gold | {
             sampled_key(name, each.sampling, figure): score
             for each in self.sampled

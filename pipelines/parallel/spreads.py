@@ -33,8 +33,6 @@ from pipelines.host.errors import UserError
 from pipelines.host.files import write_file
 
 RECORD = Path("conf/spreads.csv")
-
-
 Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
@@ -173,7 +171,7 @@ def power_rows(experiment: Experiment) -> Iterator[dict[str, str]]:
     specs = {arm: RunSpec(experiment, runs[0]) for arm, runs in names.items()}
     family = {arm: planned_arms.family_of(spec.run, arm_of) for arm, spec in specs.items()}
     known = {arm: on_record(spec, arm, record) for arm, spec in specs.items()}
-    plain = {
+    plain = {  # the first one of each family
         family[arm]: arm
         for arm, spec in reversed(specs.items())
         if planned_arms.kind_of(spec.run) == "baseline"

@@ -41,7 +41,7 @@ from pipelines.artifacts.suite_results import (
     TaskResult,
     TaskScore,
     Varied,
-    more_key,
+    document_key,
     sampled_key,
 )
 from pipelines.compare.arms import Arm, OverSeeds, families, grouped, over_seeds
@@ -299,7 +299,7 @@ def final_scores(arms: list[Arm], task: Task) -> dict[str, Score]:
 def documents_of(run: RunResults, key: str, task: str) -> tuple[list[float], list[float]]:
     """Scores of documents under this key, and their clusters; empty if not stored."""
     stored = run.suite_scores
-    return stored.get(key, []), stored.get(more_key(task, CLUSTER), [])
+    return stored.get(key, []), stored.get(document_key(task, CLUSTER), [])
 
 
 def gold_scores(arms: list[Arm], task: Task) -> dict[str, Score]:
@@ -307,7 +307,7 @@ def gold_scores(arms: list[Arm], task: Task) -> dict[str, Score]:
         score = suite_of(run).tasks[task.key].gold_bpb
         if score is None:
             return None
-        documents = documents_of(run, more_key(task.key, GOLD), task.key)
+        documents = documents_of(run, document_key(task.key, GOLD), task.key)
         return SeedScore(estimate_of(score), *documents)
 
     by_bits = replace(task, metric="bits_per_byte", higher_is_better=False)

@@ -21,7 +21,7 @@ from pipelines.artifacts.suite_results import (
     SuiteResults,
     TaskResult,
     TaskScore,
-    more_key,
+    document_key,
     sampled_key,
 )
 from pipelines.cluster.dispatch import here_or_on_a_worker
@@ -120,7 +120,7 @@ class Scored:
             if outcome.scores is not None:
                 yield task, outcome.scores
             for figure, values in outcome.more.items():
-                yield more_key(task, figure), values
+                yield document_key(task, figure), values
             for each in self.sampled.get(task, []):
                 for figure, values in each.documents.items():
                     yield sampled_key(task, each.score.sampling, figure), values

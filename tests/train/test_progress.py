@@ -51,7 +51,7 @@ def test_the_bar_has_the_newest_row_and_the_newest_held_out_figure(monkeypatch):
 @rejects("Profile.on_step: self.«profiler.step()→profiler»", "a profile without an end")
 @pytest.mark.parametrize("first", [0, 7])
 def test_ten_steps_are_traced_after_ten_others(tmp_path, capsys, first):
-    """A resumed training's, too; a training of fewer steps leaves no trace."""
+    """A resumed training's, too; a training of nine steps leaves no trace."""
     callback = Profile(tmp_path / "logs" / "trace.json")
     for steps, found in ((9, False), (20, True)):
         callback.on_train_start(SimpleNamespace(global_step=first), Mock())
